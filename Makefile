@@ -1,0 +1,36 @@
+# Needs Python >= 3.10 and make; everything else goes into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: help demo test test-slow lint bench clean
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# rebuilt only when what is to be installed has changed
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("acc_rl needs Python >= 3.10, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## train ACC on Pendulum-v1 for about two minutes, evaluate it, say where the results are
+	$(BIN)/python examples/demo.py
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## ruff, mypy and the default tests (under 10 minutes on 2 cores)
+	$(BIN)/pytest
+
+test-slow: $(READY)  ## the long learning runs
+	$(BIN)/pytest -m slow
+
+bench: $(READY)  ## speed against peers
+	$(BIN)/python benchmarks/update_step.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

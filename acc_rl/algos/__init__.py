@@ -1,0 +1,1 @@
+"""The algorithms, built on Stable-Baselines3."""

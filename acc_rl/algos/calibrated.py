@@ -1,0 +1,268 @@
+"""What makes an SB3 off-policy algorithm an ACC: one hook into its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs
+from stable_baselines3.common.utils import obs_as_tensor
+from typing_extensions import Self
+
+from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
+from acc_rl.core.episodes import Array, Observations, ReturnTracker, at
+from acc_rl.nn.allocator import keep_freed_memory
+
+CHUNK = 1024
+"""pairs per forward pass when the critic is compared with the returns: a batch that still fits into the caches"""
+
+
+class Calibrated(OffPolicyAlgorithm):
+    """Mixin: watches whole episodes and lets the bias rule turn ``beta``.
+
+    An algorithm adds ``value_estimate`` and reads ``self.beta`` where it computes its target.
+    """
+
+    default_bias: ClassVar[BiasSettings]
+    action_space_type: ClassVar[type[spaces.Space[Any]]] = spaces.Box
+    bias_rule: FixedBias
+    tracker: ReturnTracker
+
+    def __init__(
+        self,
+        policy: Any,
+        env: GymEnv | str | None,
+        *args: Any,
+        bias: BiasSettings | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.bias = self.default_bias.merged(bias)
+        self._bias_metrics: dict[str, float] = {}
+        self._metrics: dict[str, tuple[th.Tensor, int]] = {}
+        if env is not None:
+            env = maybe_make_env(env, kwargs.get("verbose", 0))
+            self._check_action_space(env)
+        super().__init__(policy, env, *args, **kwargs)  # type: ignore[arg-type]
+
+    def _check_action_space(self, env: GymEnv) -> None:
+        if not isinstance(env.action_space, self.action_space_type):
+            raise ValueError(
+                f"{type(self).__name__} needs a {self.action_space_type.__name__} action space, "
+                f"but {env} has {env.action_space}"
+            )
+
+    # --- what an algorithm adds ---
+
+    def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """Q(s, a) of the online critic, (batch,)"""
+        raise NotImplementedError
+
+    def entropy_bonus(self, obs: PyTorchObs) -> th.Tensor:
+        """-alpha * log pi(a|s) with a ~ pi(s), (batch,)"""
+        raise ValueError(
+            f"bias.returns is 'soft', but the critic of {type(self).__name__} contains no entropy: use 'plain'"
+        )
+
+    def tail_value(self, obs: PyTorchObs) -> th.Tensor:
+        """The critic's value of the state where a time limit cut the episode, (batch,)"""
+        raise ValueError(f"bias.tail is 'bootstrap', but {type(self).__name__} has no tail_value: use 'none'")
+
+    def make_bias_rule(self) -> FixedBias:
+        return AdaptiveBias(self.bias)
+
+    # --- the loop ---
+
+    @property
+    def beta(self) -> float:
+        return self.bias_rule.beta
+
+    def _setup_model(self) -> None:
+        self.bias = self.default_bias.merged(self.bias)  # load(..., bias={...}) arrives here
+        super()._setup_model()
+        self.bias_rule = self.make_bias_rule()
+        self.tracker = ReturnTracker(self.n_envs, self.gamma, self.bias)
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        name = tb_log_name or type(self).__name__
+        return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
+        keep_freed_memory()
+        if reset_num_timesteps:
+            self.bias_rule.restart_clock()
+        if reset_num_timesteps or self._last_obs is None:  # SB3 resets the envs
+            self.tracker.forget_open(self.n_envs)
+        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+        assert self._last_obs is not None
+        self._require_finite("observation", self._last_obs)
+        return result
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: Array,
+        new_obs: Observations,
+        reward: Array,
+        dones: Array,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        # here _last_obs is still s_t and buffer_action is what the critic will see
+        normalizer = self._vec_normalize_env
+        obs, next_obs, raw_reward = self._last_obs, new_obs, reward
+        if normalizer is not None:
+            obs = self._last_original_obs
+            next_obs, raw_reward = normalizer.get_original_obs(), normalizer.get_original_reward()
+        assert obs is not None
+        final: dict[int, Observations] = {}
+        for i in np.flatnonzero(dones).tolist():
+            terminal = infos[i].get("terminal_observation")
+            if terminal is not None and normalizer is not None:
+                terminal = normalizer.unnormalize_obs(terminal)
+            final[i] = at(next_obs, i) if terminal is None else terminal
+            self._require_finite("final observation", final[i], env=i)
+        self._require_finite("action", buffer_action)
+        self._require_finite("observation", next_obs)
+        self._require_finite("reward", raw_reward)
+
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+        timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
+        ended = self.tracker.add(obs, buffer_action, raw_reward, dones, timeouts, final)
+        if ended and self.bias_rule.due(self.num_timesteps):
+            self._calibrate()
+
+    def _calibrate(self) -> None:
+        """gap = mean over the stored pairs of R(s, a) - Q(s, a); the rule turns beta by it."""
+        normalizer = self._vec_normalize_env
+        pairs = self.tracker.pairs(
+            lambda obs: self._batched(self.entropy_bonus, obs),
+            lambda obs: self._batched(self.tail_value, obs),
+            # the critic learns from rewards that are scaled when they are sampled: compare on that scale
+            (lambda rewards: rewards) if normalizer is None else normalizer.normalize_reward,
+        )
+        if pairs is None:
+            return
+        values = self._batched(self.value_estimate, pairs.observations, pairs.actions)
+        gap = float(np.mean(pairs.returns - values))
+        self.bias_rule.update(gap, self.num_timesteps)
+        self.tracker.trim()
+        self._bias_metrics = {
+            "gap": gap,
+            "mean_q": float(values.mean()),
+            "mean_return": float(pairs.returns.mean()),
+        }
+
+    def _batched(self, function: Callable[..., th.Tensor], obs: Observations, actions: Array | None = None) -> Array:
+        """``function`` of raw observations (and actions) in numpy, chunk by chunk."""
+        if self._vec_normalize_env is not None:
+            obs = self._vec_normalize_env.normalize_obs(obs)
+        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        results = []
+        with th.no_grad():
+            for part in (slice(i, i + CHUNK) for i in range(0, n, CHUNK)):
+                inputs = [obs_as_tensor(at(obs, part), self.device)]
+                if actions is not None:
+                    inputs.append(th.as_tensor(actions[part], device=self.device))
+                results.append(function(*inputs))
+        return th.cat(results).double().cpu().numpy()
+
+    def _require_finite(self, what: str, values: Observations, env: int | None = None) -> None:
+        """Stop before a NaN enters the replay buffer, and say what it was and where."""
+        for key, array in values.items() if isinstance(values, dict) else [(None, values)]:
+            array = np.asarray(array)
+            if array.dtype.kind != "f" or np.isfinite(array).all():
+                continue
+            where = np.argwhere(~np.isfinite(array))[0].tolist()
+            if env is None:
+                env, *where = where
+            name = what if key is None else f"{what}[{key!r}]"
+            value = array[~np.isfinite(array)][0]
+            cause = "the policy has diverged" if what == "action" else "the environment returned it"
+            raise ValueError(
+                f"{name} of env {env} is {value}{f' at index {where}' if where else ''} "
+                f"at step {self.num_timesteps}: {cause}; it was not stored"
+            )
+
+    # --- logging: metrics stay tensors until they are written ---
+
+    def record_metrics(self, metrics: Mapping[str, th.Tensor]) -> None:
+        """Averaged until the next log line."""
+        for name, value in metrics.items():
+            total, count = self._metrics.get(name, (None, 0))
+            self._metrics[name] = (value.detach() if total is None else total + value.detach(), count + 1)
+
+    def bias_metrics(self) -> Iterator[tuple[str, float]]:
+        yield "beta", self.beta
+        if self.bias_rule.scale is not None:
+            yield "scale", self.bias_rule.scale
+        yield from self._bias_metrics.items()
+
+    def dump_logs(self) -> None:
+        for name, (total, count) in self._metrics.items():
+            self.logger.record(f"train/{name}", total.item() / count)
+        self._metrics.clear()
+        for name, value in self.bias_metrics():
+            self.logger.record(f"bias/{name}", value)
+        super().dump_logs()
+
+    # --- saving: SB3 stores state dicts of what is named here, without pickling it ---
+
+    @property
+    def calibration(self) -> _CalibrationState:
+        return _CalibrationState(self.bias_rule, self.tracker)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "bias_rule", "tracker", "_metrics"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        state_dicts, variables = super()._get_torch_save_params()
+        return [*state_dicts, "calibration"], variables
+
+
+class _CalibrationState:
+    """beta, its scale and counters, and the stored and open episodes, as SB3 saves a module."""
+
+    def __init__(self, rule: FixedBias, tracker: ReturnTracker) -> None:
+        self.rule, self.tracker = rule, tracker
+
+    def state_dict(self) -> dict[str, Any]:
+        # tensors, because torch refuses numpy arrays when it loads weights only
+        tracker = _map_arrays(
+            lambda leaf: th.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf,
+            self.tracker.state_dict(),
+        )
+        return {"bias_rule": self.rule.state_dict(), "tracker": tracker}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        self.rule.load_state_dict(state["bias_rule"])
+        to_numpy = lambda leaf: leaf.cpu().numpy() if isinstance(leaf, th.Tensor) else leaf  # noqa: E731
+        self.tracker.load_state_dict(_map_arrays(to_numpy, state["tracker"]))
+
+
+def _map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _map_arrays(function, value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_map_arrays(function, value) for value in tree]
+    return function(tree)

@@ -1,0 +1,115 @@
+"""Stable-Baselines3 policies whose critics are one fast ensemble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import BaseModel
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, NatureCNN
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
+from stable_baselines3.sac.policies import SACPolicy
+from torch import nn
+
+from acc_rl.nn.ensemble import Ensemble
+
+
+class EnsembleCritic(BaseModel):
+    """Z(s, a): ``n_critics`` nets with ``n_atoms`` outputs each."""
+
+    features_extractor: BaseFeaturesExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Box,
+        net_arch: list[int],
+        features_extractor: BaseFeaturesExtractor,
+        features_dim: int,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        normalize_images: bool = True,
+        n_critics: int = 5,
+        n_atoms: int = 25,
+        share_features_extractor: bool = False,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor=features_extractor,
+            normalize_images=normalize_images,
+        )
+        self.share_features_extractor = share_features_extractor
+        n_inputs = features_dim + get_action_dim(action_space)
+        self.ensemble = Ensemble(n_critics, n_inputs, net_arch, n_atoms, activation_fn)
+
+    def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """-> (n_critics, batch, n_atoms)"""
+        # features shared with the actor are learned by the actor's loss alone, as in SB3
+        with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
+            features = self.extract_features(obs, self.features_extractor)
+        return self.ensemble(th.cat([features, actions], dim=1))  # type: ignore[no-any-return]
+
+
+class MlpPolicy(SACPolicy):
+    """SB3's stochastic actor with an ensemble of distributional critics; the nets' default sizes are the paper's."""
+
+    critic: EnsembleCritic  # type: ignore[assignment]
+    critic_target: EnsembleCritic  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Box,
+        lr_schedule: Schedule,
+        net_arch: list[int] | dict[str, list[int]] | None = None,
+        *,
+        n_critics: int = 5,
+        n_atoms: int = 25,
+        optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.n_atoms = n_atoms  # before the base class builds the critics
+        if issubclass(optimizer_class, (th.optim.Adam, th.optim.AdamW)):
+            # one pass over the parameters instead of a dozen
+            optimizer_kwargs = {"fused": True, **(optimizer_kwargs or {})}
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            net_arch if net_arch is not None else {"pi": [256, 256], "qf": [512, 512, 512]},
+            n_critics=n_critics,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
+            **kwargs,
+        )
+
+    def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> EnsembleCritic:  # type: ignore[override]
+        kwargs = self._update_features_extractor(self.critic_kwargs, features_extractor)
+        return EnsembleCritic(n_atoms=self.n_atoms, **kwargs).to(self.device)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms}
+
+
+class CnnPolicy(MlpPolicy):
+    """For images."""
+
+    def __init__(
+        self, *args: Any, features_extractor_class: type[BaseFeaturesExtractor] = NatureCNN, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+
+
+class MultiInputPolicy(MlpPolicy):
+    """For dictionaries of observations."""
+
+    def __init__(
+        self,
+        *args: Any,
+        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)

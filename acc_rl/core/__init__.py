@@ -1,0 +1,1 @@
+"""The ACC rule and what it watches, in numpy alone."""
