@@ -74,6 +74,9 @@ class Calibrated(OffPolicyAlgorithm):
         """The critic's value of the state where a time limit cut the episode, (batch,)"""
         raise ValueError(f"bias.tail is 'bootstrap', but {type(self).__name__} has no tail_value: use 'none'")
 
+    def check_settings(self) -> None:
+        """Raise a ValueError that names what is wrong, before anything is built."""
+
     def make_bias_rule(self) -> FixedBias:
         return AdaptiveBias(self.bias)
 
@@ -85,6 +88,7 @@ class Calibrated(OffPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         self.bias = self.default_bias.merged(self.bias)  # load(..., bias={...}) arrives here
+        self.check_settings()
         super()._setup_model()
         self.bias_rule = self.make_bias_rule()
         self.tracker = ReturnTracker(self.n_envs, self.gamma, self.bias)
@@ -115,8 +119,9 @@ class Calibrated(OffPolicyAlgorithm):
         if reset_num_timesteps or self._last_obs is None:  # SB3 resets the envs
             self.tracker.forget_open(self.n_envs)
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
-        assert self._last_obs is not None
-        self._require_finite("observation", self._last_obs)
+        first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
+        assert first is not None
+        self._require_finite("observation", first)
         return result
 
     def _store_transition(
@@ -135,6 +140,7 @@ class Calibrated(OffPolicyAlgorithm):
             obs = self._last_original_obs
             next_obs, raw_reward = normalizer.get_original_obs(), normalizer.get_original_reward()
         assert obs is not None
+        self._require_finite("action", buffer_action)
         final: dict[int, Observations] = {}
         for i in np.flatnonzero(dones).tolist():
             terminal = infos[i].get("terminal_observation")
@@ -142,7 +148,6 @@ class Calibrated(OffPolicyAlgorithm):
                 terminal = normalizer.unnormalize_obs(terminal)
             final[i] = at(next_obs, i) if terminal is None else terminal
             self._require_finite("final observation", final[i], env=i)
-        self._require_finite("action", buffer_action)
         self._require_finite("observation", next_obs)
         self._require_finite("reward", raw_reward)
 

@@ -85,10 +85,19 @@ class MlpPolicy(SACPolicy):
             optimizer_kwargs=optimizer_kwargs,
             **kwargs,
         )
+        # not the target critic, which is always in evaluation mode
+        self._modules_with_mode = [*self.actor.modules(), *self.critic.modules()]
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> EnsembleCritic:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.critic_kwargs, features_extractor)
         return EnsembleCritic(n_atoms=self.n_atoms, **kwargs).to(self.device)
+
+    def set_training_mode(self, mode: bool) -> None:
+        """SB3 asks for it several times per step, so it must not walk through the tree of modules each time."""
+        if self.training != mode:
+            for module in self._modules_with_mode:
+                module.__dict__["training"] = mode
+            self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,9 +18,8 @@ from acc_rl.algos.policies import EnsembleCritic
 
 
 @contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """No gradients for the module's own parameters: the actor's loss needs those of its inputs alone."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
+def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """No gradients for the critics' own parameters: the actor's loss needs those of their inputs alone."""
     for parameter in parameters:
         parameter.requires_grad = False
     try:
@@ -49,10 +48,18 @@ class SoftActorCritic(Calibrated, SAC):
         self._n_critic_updates = 0
         super().__init__(policy, env, learning_rate, **kwargs)
 
-    def _setup_model(self) -> None:
+    def check_settings(self) -> None:
+        super().check_settings()
         if not (isinstance(self.critic_updates, int) and self.critic_updates >= 1):
             raise ValueError(f"critic_updates is {self.critic_updates!r}, but must be a whole number >= 1")
+
+    def _setup_model(self) -> None:
         super()._setup_model()
+        self._critic_parameters = list(self.critic.parameters())
+        self._target_parameters = list(self.critic_target.parameters())
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_critic_parameters", "_target_parameters"]
 
     # --- what an algorithm adds ---
 
@@ -102,7 +109,7 @@ class SoftActorCritic(Calibrated, SAC):
 
     @th.no_grad()
     def _update_target(self) -> None:
-        for target, online in zip(self.critic_target.parameters(), self.critic.parameters(), strict=True):
+        for target, online in zip(self._target_parameters, self._critic_parameters, strict=True):
             target.lerp_(online, self.tau)
         # statistics of batch normalisation are copied, see https://github.com/DLR-RM/stable-baselines3/issues/996
         polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
@@ -110,7 +117,7 @@ class SoftActorCritic(Calibrated, SAC):
     def _update_actor_and_temperature(self, batch: ReplayBufferSamples) -> dict[str, th.Tensor]:
         alpha = self.temperature
         actions, log_prob = self.actor.action_log_prob(batch.observations)
-        with frozen(self.critic):
+        with frozen(self._critic_parameters):
             value = self.policy_value(self.critic(batch.observations, actions))
         assert value.shape == log_prob.shape
         actor_loss = (alpha * log_prob - value).mean()

@@ -44,13 +44,13 @@ class _QuantileCritics(SoftActorCritic):
             policy, env, learning_rate, learning_starts=learning_starts, policy_kwargs=policy_kwargs, **kwargs
         )
 
-    def _setup_model(self) -> None:
+    def check_settings(self) -> None:
+        super().check_settings()
         n_critics, n_atoms = self.policy_kwargs["n_critics"], self.policy_kwargs["n_atoms"]
         for name, value in (("n_critics", n_critics), ("n_atoms", n_atoms)):
             if not (isinstance(value, int) and value >= 1):
                 raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
         self._check_dropped(n_critics, n_atoms)
-        super()._setup_model()
 
     def _check_dropped(self, n_critics: int, n_atoms: int) -> None:
         low, high = self.bias.range

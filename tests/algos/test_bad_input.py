@@ -1,0 +1,117 @@
+"""A clear error at once, and nothing broken enters the replay buffer."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from small import ALGORITHMS, make
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from acc_rl import ACC, TQC
+
+
+@pytest.mark.parametrize("cls", [ACC, TQC])
+def test_unknown_env_and_discrete_actions(cls):
+    with pytest.raises(gym.error.Error, match="Hoper"):
+        cls("MlpPolicy", "Hoper-v5")
+    with pytest.raises(
+        ValueError, match=rf"{cls.__name__} needs a Box action space, but .*CartPole-v1.* has Discrete\(2\)"
+    ):
+        cls("MlpPolicy", "CartPole-v1")
+
+
+@pytest.mark.parametrize("dropped", [-0.1, 7, 8.5, float("nan")])
+def test_dropped_per_net_outside_the_atoms(dropped):
+    with pytest.raises(ValueError, match=rf"dropped_per_net is {dropped}, but must be in \[0, n_atoms\) = \[0, 7\)"):
+        make("tqc", "Pendulum-v1", dropped_per_net=dropped)
+
+
+def test_dropped_per_net_that_rounds_to_everything():
+    with pytest.raises(ValueError, match=r"dropped_per_net is 6\.9, "):
+        make("tqc", "Pendulum-v1", dropped_per_net=6.9)  # 2 * 6.9 rounds to all 14 atoms
+
+
+def test_range_beyond_the_atoms():
+    with pytest.raises(ValueError, match=r"bias.range is \(0.0, 5.0\): up to 5 atoms per net .* n_atoms=5"):
+        make("acc", "Pendulum-v1", n_atoms=5)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"bias": {"lr": -1}}, r"bias\.lr is -1"),
+        ({"bias": {"speed": 1}}, "unknown setting 'speed'"),
+        ({"critic_updates": 0}, "critic_updates is 0, but must be a whole number >= 1"),
+        ({"critic_updates": 2.0}, "critic_updates is 2.0"),
+        ({"n_critics": 0}, "n_critics is 0"),
+        ({"n_atoms": 0}, "n_atoms is 0"),
+    ],
+)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_settings(name, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        make(name, "Pendulum-v1", **kwargs)
+
+
+class Broken(gym.Env):
+    """Gives something that is no number at step 60, at the end of an episode or at the reset."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gym.spaces.Box(-1, 1, (2,))
+
+    def __init__(self, what, value=np.nan):
+        self.what, self.value, self.t = what, value, 0
+
+    def observe(self, broken):
+        obs = np.zeros(3)
+        if broken:
+            obs[1] = self.value
+        return obs
+
+    def reset(self, *, seed=None, options=None):
+        return self.observe(self.what == "reset"), {}
+
+    def step(self, action):
+        self.t += 1
+        now = self.t == 60
+        reward = self.value if now and self.what == "reward" else 1.0
+        final = now and self.what == "final"
+        return self.observe(final or (now and self.what == "observation")), reward, final, False, {}
+
+
+MESSAGES = {
+    "reward": "reward of env 1 is {} at step 120: the environment returned it",
+    "observation": r"observation of env 1 is {} at index \[1\] at step 120",
+    "final": r"final observation of env 1 is {} at index \[1\] at step 120",
+    "reset": r"observation of env 1 is {} at index \[1\] at step 0",
+}
+
+
+@pytest.mark.parametrize("what", MESSAGES)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.filterwarnings("ignore:invalid value")  # of VecNormalize, on its way to our check
+def test_what_is_no_number_is_named_and_not_stored(what, value, normalized):
+    if (what, value, normalized) == ("final", np.inf, True):
+        return  # VecNormalize clips it to a finite number before anyone sees it
+    env = DummyVecEnv([lambda: Broken("nothing"), lambda: Broken(what, value)])
+    model = make("acc", VecNormalize(env) if normalized else env)
+    with pytest.raises(ValueError, match=MESSAGES[what].format(value)):
+        model.learn(1000)
+    buffer = model.replay_buffer
+    assert buffer.pos == {"reset": 0}.get(what, 59)
+    for stored in (buffer.observations, buffer.next_observations, buffer.rewards, buffer.actions):
+        assert np.isfinite(stored).all()
+
+
+def test_a_diverged_policy_is_named():
+    model = make("acc", "Pendulum-v1")
+    model.predict = lambda obs, deterministic: (np.array([[np.nan]]), None)
+    with pytest.raises(ValueError, match="action of env 0 is nan .*the policy has diverged"):
+        model.learn(100)
+
+
+def test_a_diverged_critic_is_named():
+    model = make("acc", "Pendulum-v1", learning_starts=10_000)
+    model.critic.ensemble.weights[0].data.fill_(np.nan)
+    with pytest.raises(ValueError, match="gap is nan at step 200: the critic or the returns are no longer finite"):
+        model.learn(1000)

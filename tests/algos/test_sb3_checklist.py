@@ -1,0 +1,292 @@
+"""Everything that SB3's off-policy algorithms can do, with ours in their place."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from small import ALGORITHMS, BIAS, make
+from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.callbacks import CallbackList, CheckpointCallback, EvalCallback, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv, FakeImageEnv, SimpleMultiObsEnv
+from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+class ShortPendulum(gym.Wrapper):
+    """Episodes of 20 steps, so that the bias rule is due early."""
+
+    def __init__(self):
+        super().__init__(gym.wrappers.TimeLimit(gym.make("Pendulum-v1").unwrapped, 20))
+
+
+def weights(model):
+    return {name: value.clone() for name, value in model.policy.state_dict().items()}
+
+
+def assert_learned(model, before):
+    """All nets moved, to finite values, and the gap was measured."""
+    for name, value in model.policy.state_dict().items():
+        assert value.isfinite().all(), name
+        assert not th.equal(value, before[name]), f"{name} did not change"
+    assert model.bias_rule.scale is not None
+    assert model.bias_rule.last_update > 0
+
+
+RUNS = {
+    "default": {},
+    "train_freq": {"train_freq": 4, "gradient_steps": 2},
+    "as many updates as steps": {"train_freq": (3, "step"), "gradient_steps": -1},
+    "per episode": {"train_freq": (1, "episode"), "gradient_steps": -1},
+    "n-step": {"n_steps": 3},
+    "gSDE": {"use_sde": True, "sde_sample_freq": 4, "use_sde_at_warmup": True},
+    "normal noise": {"action_noise": NormalActionNoise(np.zeros(1), 0.1 * np.ones(1))},
+    "correlated noise": {"action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), 0.1 * np.ones(1))},
+    "fixed temperature": {"ent_coef": 0.05},
+    "temperature starts at 0.1": {"ent_coef": "auto_0.1", "target_entropy": -2.0},
+    "schedule": {"learning_rate": lambda progress: 1e-3 * progress},
+    "sizes": {"policy_kwargs": {"net_arch": {"pi": [8], "qf": [8, 9, 10]}}},
+    "activation": {"policy_kwargs": {"activation_fn": th.nn.Tanh}},
+    "optimizer": {"policy_kwargs": {"optimizer_class": th.optim.RMSprop, "optimizer_kwargs": {"eps": 1e-5}}},
+    "plain Adam": {"policy_kwargs": {"optimizer_kwargs": {"fused": False}}},
+    "memory": {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}},
+    "more critic updates": {"critic_updates": 3},
+    "rare target updates": {"target_update_interval": 3},
+    "soft returns": {"bias": {**BIAS, "returns": "soft"}},
+    "bootstrapped tail": {"bias": {**BIAS, "tail": "bootstrap"}},
+    "both": {"bias": {**BIAS, "returns": "soft", "tail": "bootstrap"}},
+    "dropped tail": {"bias": {**BIAS, "tail": ("drop", 5)}},
+}
+
+
+@every_algorithm
+@pytest.mark.parametrize("kwargs", RUNS.values(), ids=RUNS)
+def test_options(name, kwargs):
+    model = make(name, ShortPendulum(), seed=1, **kwargs)
+    before = weights(model)
+    model.learn(200)
+    assert_learned(model, before)
+
+
+@every_algorithm
+def test_learning_rate_schedule_reaches_every_optimizer(name):
+    model = make(name, ShortPendulum(), learning_rate=lambda progress: progress)
+    model.learn(100)
+    rates = {group["lr"] for o in (model.actor.optimizer, model.critic.optimizer) for group in o.param_groups}
+    assert rates == {model.ent_coef_optimizer.param_groups[0]["lr"]} == {0.0}
+
+
+@every_algorithm
+@pytest.mark.parametrize("vec_env", [DummyVecEnv, SubprocVecEnv])
+def test_several_envs(name, vec_env):
+    env = make_vec_env(ShortPendulum, n_envs=3, vec_env_cls=vec_env)
+    model = make(name, env, train_freq=1, gradient_steps=-1)
+    before = weights(model)
+    model.learn(300)
+    assert_learned(model, before)
+    # 300 steps are 5 whole episodes in each of the three envs
+    assert model._episode_num == 15
+    assert {len(e) for e in model.tracker.episodes} == {20}
+    assert all(e.truncated for e in model.tracker.episodes)
+    env.close()
+
+
+@every_algorithm
+def test_images(name):
+    env = FakeImageEnv(screen_height=40, screen_width=40, n_channels=1, discrete=False)
+    model = make(name, env, "CnnPolicy", train_freq=8, policy_kwargs={"features_extractor_kwargs": {"features_dim": 8}})
+    before = weights(model)
+    model.learn(300)
+    assert_learned(model, before)
+
+
+@every_algorithm
+@pytest.mark.parametrize("share", [False, True])
+def test_dictionaries(name, share):
+    env = SimpleMultiObsEnv(discrete_actions=False, channel_last=False)
+    kwargs = {"features_extractor_kwargs": {"cnn_output_dim": 8}, "share_features_extractor": share}
+    model = make(name, env, "MultiInputPolicy", train_freq=8, policy_kwargs=kwargs)
+    before = weights(model)
+    model.learn(300)
+    assert_learned(model, before)
+    obs, _ = env.reset()
+    assert env.action_space.contains(model.predict(obs)[0])
+
+
+@every_algorithm
+def test_hindsight(name):
+    model = make(
+        name,
+        BitFlippingEnv(n_bits=4, continuous=True, max_steps=8),
+        "MultiInputPolicy",
+        replay_buffer_class=HerReplayBuffer,
+        replay_buffer_kwargs={"n_sampled_goal": 2, "goal_selection_strategy": "future"},
+    )
+    before = weights(model)
+    model.learn(200)
+    assert_learned(model, before)
+
+
+@every_algorithm
+def test_normalised_observations_and_rewards_are_compared_on_the_critics_scale(name):
+    env = VecNormalize(make_vec_env(ShortPendulum, n_envs=1), norm_obs=True, norm_reward=True, clip_reward=1e9)
+    model = make(name, env, learning_starts=10_000, gamma=0.9)
+    model.learn(400)
+    raw = np.concatenate([e.rewards for e in model.tracker.episodes])
+    assert raw.min() < -3  # the tracker keeps what the env gave
+    seen = []
+    model.value_estimate = lambda obs, actions: seen.append(obs) or th.zeros(len(obs))
+    model._calibrate()
+    scale = np.sqrt(env.ret_rms.var + env.epsilon)
+    by_hand = [
+        sum(0.9**k * r for k, r in enumerate(e.rewards[t:])) / scale for e in model.tracker.episodes for t in range(20)
+    ]
+    assert model._bias_metrics["mean_return"] == pytest.approx(np.mean(by_hand), rel=1e-5)
+    assert th.cat(seen).abs().max() <= env.clip_obs
+    assert abs(th.cat(seen).mean()) < 0.5  # normalised, as the critic sees them
+
+
+@every_algorithm
+def test_callbacks_evaluation_tensorboard_and_progress_bar(name, tmp_path):
+    model = make(name, ShortPendulum(), tensorboard_log=str(tmp_path / "tb"))
+    callbacks = CallbackList(
+        [
+            EvalCallback(
+                make_vec_env(ShortPendulum), n_eval_episodes=2, eval_freq=100, log_path=str(tmp_path), verbose=0
+            ),
+            CheckpointCallback(100, str(tmp_path / "checkpoints")),
+            StopTrainingOnMaxEpisodes(10),
+        ]
+    )
+    with pytest.warns(match="rich is experimental"):
+        model.learn(100_000, callback=callbacks, log_interval=2, progress_bar=True)
+    assert model.num_timesteps == 200
+    assert np.load(tmp_path / "evaluations.npz")["results"].shape == (2, 2)
+    assert len(list((tmp_path / "checkpoints").glob("*.zip"))) == 2
+    assert list((tmp_path / "tb" / f"{type(model).__name__}_1").glob("events*"))
+
+
+@every_algorithm
+def test_what_the_log_shows(name):
+    model = make(name, ShortPendulum())
+    logged = {}
+    from stable_baselines3.common.logger import KVWriter, Logger
+
+    class Memory(KVWriter):
+        def write(self, key_values, key_excluded, step=0):
+            logged.update(key_values)
+
+        def close(self):
+            pass
+
+    model.set_logger(Logger(None, [Memory()]))
+    model.learn(200, log_interval=1)
+    expected = {"beta", "dropped_per_net", "gap", "scale", "mean_q", "mean_return"}
+    assert {key.removeprefix("bias/") for key in logged if key.startswith("bias/")} == expected
+    assert logged["bias/gap"] == pytest.approx(logged["bias/mean_return"] - logged["bias/mean_q"])
+    assert logged["bias/dropped_per_net"] == pytest.approx(5 - logged["bias/beta"])
+    assert {"train/critic_loss", "train/actor_loss", "train/ent_coef", "train/ent_coef_loss"} <= set(logged)
+    assert all(np.isfinite(logged[key]) for key in logged if key.startswith(("bias/", "train/")))
+
+
+def calibration(model):
+    return th.utils._pytree.tree_flatten(model.calibration.state_dict())[0]
+
+
+def assert_same_state(one, other):
+    assert one.beta == other.beta
+    assert one.bias_rule.state_dict() == other.bias_rule.state_dict()
+    assert len(one.tracker.episodes) == len(other.tracker.episodes) > 0
+    for a, b in zip(calibration(one), calibration(other), strict=True):
+        assert th.equal(a, b) if isinstance(a, th.Tensor) else a == b
+    for key, value in one.policy.state_dict().items():
+        assert th.equal(value, other.policy.state_dict()[key]), key
+    assert th.equal(one.log_ent_coef, other.log_ent_coef)
+
+
+@every_algorithm
+def test_save_and_load_keep_everything(name, tmp_path):
+    env = ShortPendulum()
+    model = make(name, env, seed=0)
+    model.learn(207)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    loaded = type(model).load(tmp_path / "model", env=env)
+    assert_same_state(model, loaded)
+    assert loaded.num_timesteps == model.num_timesteps
+    assert loaded._n_updates == model._n_updates
+    assert loaded.bias == model.bias
+    obs = np.array([1.0, 0.0, 0.5], dtype=np.float32)
+    np.testing.assert_array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    loaded.load_replay_buffer(tmp_path / "buffer")
+    assert loaded.replay_buffer.size() == model.replay_buffer.size()
+    episodes = len(loaded.tracker.episodes)
+    loaded.learn(40, reset_num_timesteps=False)
+    assert loaded.num_timesteps == model.num_timesteps + 40
+    # the seven steps of the unfinished episode are gone with the env's reset
+    assert {len(e) for e in loaded.tracker.episodes[episodes:]} <= {20}
+
+
+@every_algorithm
+def test_load_without_env_predicts_and_can_take_new_bias_settings(name, tmp_path):
+    model = make(name, ShortPendulum())
+    model.learn(200)
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", bias={**BIAS, "update_interval": 77})
+    assert loaded.bias_rule.settings.update_interval == 77
+    assert loaded.beta == model.beta
+    assert loaded.predict(np.zeros(3))[0].shape == (1,)
+
+
+@every_algorithm
+def test_load_with_another_number_of_envs(name, tmp_path):
+    model = make(name, ShortPendulum())
+    model.learn(207)
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=make_vec_env(ShortPendulum, n_envs=2))
+    loaded.learn(80, reset_num_timesteps=False)
+    assert {len(e) for e in loaded.tracker.episodes} == {20}
+
+
+@every_algorithm
+def test_parameters_carry_the_calibration(name):
+    one, other = make(name, ShortPendulum(), seed=0), make(name, ShortPendulum(), seed=1)
+    one.learn(200)
+    other.set_parameters(one.get_parameters())
+    other.log_ent_coef.data = one.log_ent_coef.data
+    assert_same_state(one, other)
+    with pytest.raises(ValueError, match="Names of parameters do not match"):
+        other.set_parameters({"policy": one.policy.state_dict()})
+
+
+@every_algorithm
+def test_policy_saves_and_loads_alone(name, tmp_path):
+    model = make(name, ShortPendulum())
+    model.policy.save(tmp_path / "policy.pth")
+    loaded = type(model.policy).load(tmp_path / "policy.pth")
+    assert loaded.predict(np.zeros(3), deterministic=True)[0] == model.predict(np.zeros(3), deterministic=True)[0]
+
+
+@every_algorithm
+def test_set_env_and_learning_again(name):
+    model = make(name, ShortPendulum())
+    model.learn(205)
+    model.set_env(ShortPendulum())
+    model.learn(45, reset_num_timesteps=False)
+    assert {len(e) for e in model.tracker.episodes} == {20}
+    last = model.bias_rule.last_update
+    assert last > 200
+    model.learn(120)  # counts from zero: the rule's clock too
+    assert model.num_timesteps == 120
+    assert model.bias_rule.last_update in range(100, 121)
+
+
+@pytest.mark.skipif(not th.cuda.is_available(), reason="no CUDA device")
+@every_algorithm
+def test_cuda(name):
+    model = make(name, ShortPendulum(), device="cuda")
+    before = weights(model)
+    model.learn(200)
+    assert_learned(model, before)

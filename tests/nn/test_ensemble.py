@@ -1,0 +1,85 @@
+import pytest
+import torch as th
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from acc_rl.nn.ensemble import Ensemble
+
+
+def separate(ensemble, hidden, activation):
+    """The same nets as torch modules of their own."""
+    n_nets = len(ensemble.weights[0])
+    nets = []
+    for i in range(n_nets):
+        layers = []
+        for weight, bias in zip(ensemble.weights, ensemble.biases, strict=True):
+            linear = nn.Linear(weight.shape[2], weight.shape[1]).double()
+            linear.weight.data, linear.bias.data = weight[i].data.clone(), bias[i, :, 0].data.clone()
+            layers += [linear, activation()]
+        nets.append(nn.Sequential(*layers[:-1]))
+    return nets
+
+
+@settings(max_examples=60)
+@given(
+    n_nets=st.integers(1, 5),
+    n_inputs=st.integers(1, 6),
+    hidden=st.lists(st.integers(1, 9), max_size=3),
+    n_outputs=st.integers(1, 5),
+    batch=st.integers(1, 7),
+    activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU]),
+)
+def test_outputs_and_gradients_equal_separate_nets(n_nets, n_inputs, hidden, n_outputs, batch, activation):
+    ensemble = Ensemble(n_nets, n_inputs, hidden, n_outputs, activation).double()
+    nets = separate(ensemble, hidden, activation)
+    x, x_alone = (
+        th.linspace(-1, 1, batch * n_inputs).double().view(batch, n_inputs).requires_grad_() for _ in range(2)
+    )
+    out, expected = ensemble(x), th.stack([net(x_alone) for net in nets])
+    assert out.shape == (n_nets, batch, n_outputs)
+    th.testing.assert_close(out, expected)
+    factor = th.linspace(-1, 2, out.numel()).double().view_as(out)
+    (out * factor).sum().backward()
+    (expected * factor).sum().backward()
+    th.testing.assert_close(x.grad, x_alone.grad)
+    for layer, (weight, bias) in enumerate(zip(ensemble.weights, ensemble.biases, strict=True)):
+        for i, net in enumerate(nets):
+            th.testing.assert_close(weight.grad[i], net[2 * layer].weight.grad)
+            th.testing.assert_close(bias.grad[i, :, 0], net[2 * layer].bias.grad)
+
+
+def test_frozen_parameters_get_no_gradient_but_inputs_do():
+    ensemble = Ensemble(2, 3, [4], 1)
+    for parameter in ensemble.parameters():
+        parameter.requires_grad = False
+    x = th.randn(5, 3, requires_grad=True)
+    ensemble(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in ensemble.parameters())
+
+
+def test_two_passes_before_one_backward():
+    ensemble, x = Ensemble(2, 3, [4, 4], 1), th.randn(5, 3)
+    (ensemble(x).sum() + ensemble(2 * x).sum()).backward()
+    together = ensemble.weights[0].grad.clone()
+    ensemble.zero_grad()
+    ensemble(x).sum().backward()
+    ensemble(2 * x).sum().backward()
+    th.testing.assert_close(ensemble.weights[0].grad, together)
+
+
+def test_initialisation_is_that_of_separate_linears():
+    th.manual_seed(3)
+    ensemble = Ensemble(2, 3, [4], 1)
+    th.manual_seed(3)
+    for i in range(2):
+        first, second = nn.Linear(3, 4), nn.Linear(4, 1)
+        for layer, linear in enumerate((first, second)):
+            assert th.equal(ensemble.weights[layer][i], linear.weight)
+            assert th.equal(ensemble.biases[layer][i, :, 0], linear.bias)
+
+
+def test_a_wrong_input_size_is_refused():
+    with pytest.raises(AssertionError):
+        Ensemble(2, 3, [4], 1)(th.zeros(5, 4))

@@ -1,0 +1,43 @@
+import pytest
+import torch as th
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acc_rl.nn.q_beta import dropped_per_net, truncate
+
+
+def test_truncate_by_hand():
+    z = th.tensor([[[1.0, 5.0]], [[4.0, 2.0]]])  # two nets, one sample
+    assert truncate(z, 0).tolist() == [[1, 2, 4, 5]]
+    assert truncate(z, 0.5).tolist() == [[1, 2, 4]]
+    assert truncate(z, 1).tolist() == [[1, 2]]
+
+
+def test_a_half_rounds_to_even_as_in_the_official_code():
+    assert truncate(th.zeros(5, 1, 25), 2.5).shape == (1, 125 - 12)
+
+
+@given(st.integers(1, 6), st.integers(1, 30), st.floats(0, 1, exclude_max=True), st.integers(0, 99))
+def test_counts_and_kept_atoms_are_exact(n_nets, n_atoms, share, seed):
+    d = share * n_atoms
+    if round(d * n_nets) == n_nets * n_atoms:
+        return
+    z = th.randn(n_nets, 3, n_atoms, generator=th.Generator().manual_seed(seed))
+    kept = truncate(z, d)
+    n_kept = n_nets * n_atoms - round(d * n_nets)
+    assert kept.shape == (3, n_kept)
+    for sample in range(3):
+        assert kept[sample].tolist() == sorted(z[:, sample].flatten().tolist())[:n_kept]
+
+
+@given(st.integers(1, 6), st.integers(6, 12), st.floats(0, 5), st.floats(0, 5), st.integers(0, 99))
+def test_the_estimate_grows_with_beta(n_nets, n_atoms, one, other, seed):
+    z = th.randn(n_nets, 2, n_atoms, generator=th.Generator().manual_seed(seed), dtype=th.double)
+    low, high = sorted([one, other])
+    q_low, q_high = (truncate(z, dropped_per_net(beta, d_max=5)).mean(1) for beta in (low, high))
+    assert (q_low <= q_high + 1e-12).all()
+
+
+def test_dropping_everything_is_refused():
+    with pytest.raises(AssertionError, match="leaves 0"):
+        truncate(th.zeros(2, 1, 3), 3)
