@@ -106,7 +106,7 @@ def test_what_is_no_number_is_named_and_not_stored(what, value, normalized):
 def test_a_diverged_policy_is_named():
     model = make("acc", "Pendulum-v1")
     model.predict = lambda obs, deterministic: (np.array([[np.nan]]), None)
-    with pytest.raises(ValueError, match="action of env 0 is nan .*the policy has diverged"):
+    with pytest.raises(ValueError, match=r"action of env 0 is nan .*the policy has diverged"):
         model.learn(100)
 
 
