@@ -68,7 +68,11 @@ class ProgressBar(BaseCallback):
 
 def draw(rows: list[dict[str, float]], path: Path) -> None:
     """What an episode brought, how many atoms were dropped, and how far the critic was off, over the env steps."""
-    titles = {"return": "return of the episode", "dropped_per_net": "d, dropped atoms per net", "gap": "gap: return - Q"}
+    titles = {
+        "return": "return of the episode",
+        "dropped_per_net": "d, dropped atoms per net",
+        "gap": "gap: return - Q",
+    }
     panels = [
         alt.Chart(alt.Data(values=[row for row in rows if key in row]), width=250, height=180)
         .mark_line()
