@@ -4,15 +4,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from acc_rl.algos.any_q import AnyQ
+    from acc_rl.algos.discrete import ACCDQN, ACCQRDQN
+    from acc_rl.algos.sac import ACCSAC, SAC
+    from acc_rl.algos.td3 import ACCDDPG, ACCTD3, TD3
     from acc_rl.algos.tqc import ACC, TQC
     from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
 
-__all__ = ["ACC", "TQC", "AdaptiveBias", "BiasSettings", "FixedBias"]
+__all__ = [
+    "ACC",
+    "ACCDDPG",
+    "ACCDQN",
+    "ACCQRDQN",
+    "ACCSAC",
+    "ACCTD3",
+    "SAC",
+    "TD3",
+    "TQC",
+    "AdaptiveBias",
+    "AnyQ",
+    "BiasSettings",
+    "FixedBias",
+]
 __version__ = "0.1.0"
 
 _HOME = {
     "ACC": "acc_rl.algos.tqc",
     "TQC": "acc_rl.algos.tqc",
+    "ACCTD3": "acc_rl.algos.td3",
+    "TD3": "acc_rl.algos.td3",
+    "ACCDDPG": "acc_rl.algos.td3",
+    "ACCSAC": "acc_rl.algos.sac",
+    "SAC": "acc_rl.algos.sac",
+    "ACCDQN": "acc_rl.algos.discrete",
+    "ACCQRDQN": "acc_rl.algos.discrete",
+    "AnyQ": "acc_rl.algos.any_q",
     "AdaptiveBias": "acc_rl.core.bias",
     "BiasSettings": "acc_rl.core.bias",
     "FixedBias": "acc_rl.core.bias",

@@ -12,7 +12,7 @@ from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import obs_as_tensor
 from typing_extensions import Self
 
@@ -30,7 +30,7 @@ class Calibrated(OffPolicyAlgorithm):
     An algorithm adds ``value_estimate`` and reads ``self.beta`` where it computes its target.
     """
 
-    default_bias: ClassVar[BiasSettings]
+    default_bias: BiasSettings
     action_space_type: ClassVar[type[spaces.Space[Any]]] = spaces.Box
     bias_rule: FixedBias
     tracker: ReturnTracker
@@ -65,20 +65,32 @@ class Calibrated(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def entropy_bonus(self, obs: PyTorchObs) -> th.Tensor:
-        """-alpha * log pi(a|s) with a ~ pi(s), (batch,)"""
-        raise ValueError(
-            f"bias.returns is 'soft', but the critic of {type(self).__name__} contains no entropy: use 'plain'"
-        )
+        """-alpha * log pi(a|s) with a ~ pi(s), (batch,); only a soft critic contains it"""
+        raise NotImplementedError
 
     def tail_value(self, obs: PyTorchObs) -> th.Tensor:
-        """The critic's value of the state where a time limit cut the episode, (batch,)"""
-        raise ValueError(f"bias.tail is 'bootstrap', but {type(self).__name__} has no tail_value: use 'none'")
+        """The online critic's value of the state where a time limit cut the episode, (batch,)"""
+        raise NotImplementedError
 
     def check_settings(self) -> None:
         """Raise a ValueError that names what is wrong, before anything is built."""
+        for value, need, method in (
+            (self.bias.returns, "soft", "entropy_bonus"),
+            (self.bias.tail, "bootstrap", "tail_value"),
+        ):
+            if value == need and getattr(type(self), method) is getattr(Calibrated, method):
+                name = "returns" if need == "soft" else "tail"
+                raise ValueError(f"bias.{name} is {need!r}, but {type(self).__name__} has no {method}")
 
     def make_bias_rule(self) -> FixedBias:
         return AdaptiveBias(self.bias)
+
+    # --- what algorithms share ---
+
+    def discounts(self, batch: ReplayBufferSamples) -> th.Tensor:
+        """gamma (gamma^n with n-step returns), 0 after a terminal state; (batch, 1)"""
+        # a time limit is not a terminal: the buffer's dones leave it out, so the target bootstraps through it
+        return (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
 
     # --- the loop ---
 

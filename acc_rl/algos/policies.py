@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.policies import BaseModel
+from stable_baselines3.common.policies import BaseModel, BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, NatureCNN
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
 from acc_rl.nn.ensemble import Ensemble
+
+NetArch = list[int] | dict[str, list[int]]
 
 
 class EnsembleCritic(BaseModel):
@@ -44,17 +47,25 @@ class EnsembleCritic(BaseModel):
         n_inputs = features_dim + get_action_dim(action_space)
         self.ensemble = Ensemble(n_critics, n_inputs, net_arch, n_atoms, activation_fn)
 
-    def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """-> (n_critics, batch, n_atoms)"""
+    def forward(self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None) -> th.Tensor:
+        """-> (n_critics, batch, n_atoms), or of the ``n_first`` critics alone"""
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
-        return self.ensemble(th.cat([features, actions], dim=1))  # type: ignore[no-any-return]
+        return self.ensemble(th.cat([features, actions], dim=1), n_first)  # type: ignore[no-any-return]
 
 
-class MlpPolicy(SACPolicy):
-    """SB3's stochastic actor with an ensemble of distributional critics; the nets' default sizes are the paper's."""
+if TYPE_CHECKING:
+    _Base = SACPolicy
+else:
+    _Base = BasePolicy
 
+
+class EnsemblePolicy(_Base):
+    """Mixin for SB3's actor-critic policies: its own sizes, its critics as one ensemble."""
+
+    default_arch: ClassVar[NetArch]
+    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
     critic: EnsembleCritic  # type: ignore[assignment]
     critic_target: EnsembleCritic  # type: ignore[assignment]
 
@@ -63,10 +74,10 @@ class MlpPolicy(SACPolicy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Box,
         lr_schedule: Schedule,
-        net_arch: list[int] | dict[str, list[int]] | None = None,
+        net_arch: NetArch | None = None,
         *,
-        n_critics: int = 5,
-        n_atoms: int = 25,
+        n_atoms: int = 1,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
@@ -79,13 +90,13 @@ class MlpPolicy(SACPolicy):
             observation_space,
             action_space,
             lr_schedule,
-            net_arch if net_arch is not None else {"pi": [256, 256], "qf": [512, 512, 512]},
-            n_critics=n_critics,
+            self.default_arch if net_arch is None else net_arch,
+            features_extractor_class=features_extractor_class or self.default_extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
             **kwargs,
         )
-        # not the target critic, which is always in evaluation mode
+        # not the targets, which are always in evaluation mode
         self._modules_with_mode = [*self.actor.modules(), *self.critic.modules()]
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> EnsembleCritic:  # type: ignore[override]
@@ -103,22 +114,43 @@ class MlpPolicy(SACPolicy):
         return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms}
 
 
-class CnnPolicy(MlpPolicy):
-    """For images."""
+class SoftPolicy(EnsemblePolicy, SACPolicy):
+    """A stochastic actor; sizes of the SAC paper."""
 
-    def __init__(
-        self, *args: Any, features_extractor_class: type[BaseFeaturesExtractor] = NatureCNN, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+    default_arch: ClassVar[NetArch] = [256, 256]
 
 
-class MultiInputPolicy(MlpPolicy):
-    """For dictionaries of observations."""
+class SoftCnnPolicy(SoftPolicy):
+    default_extractor = NatureCNN
 
-    def __init__(
-        self,
-        *args: Any,
-        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+
+class SoftMultiInputPolicy(SoftPolicy):
+    default_extractor = CombinedExtractor
+
+
+class QuantilePolicy(SoftPolicy):
+    """A stochastic actor; sizes of the ACC and TQC papers."""
+
+    default_arch: ClassVar[NetArch] = {"pi": [256, 256], "qf": [512, 512, 512]}
+
+
+class QuantileCnnPolicy(QuantilePolicy):
+    default_extractor = NatureCNN
+
+
+class QuantileMultiInputPolicy(QuantilePolicy):
+    default_extractor = CombinedExtractor
+
+
+class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
+    """A deterministic actor; sizes of the TD3 paper."""
+
+    default_arch: ClassVar[NetArch] = [400, 300]
+
+
+class DeterministicCnnPolicy(DeterministicPolicy):
+    default_extractor = NatureCNN
+
+
+class DeterministicMultiInputPolicy(DeterministicPolicy):
+    default_extractor = CombinedExtractor

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import torch as th
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples, Schedule
 
-from acc_rl.algos.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from acc_rl.algos.policies import QuantileCnnPolicy, QuantileMultiInputPolicy, QuantilePolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.core.bias import BiasSettings, FixedBias
 from acc_rl.nn.losses import quantile_huber_loss
@@ -20,12 +20,11 @@ class _QuantileCritics(SoftActorCritic):
     """Both algorithms: they differ in their bias rule alone."""
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpPolicy": MlpPolicy,
-        "CnnPolicy": CnnPolicy,
-        "MultiInputPolicy": MultiInputPolicy,
+        "MlpPolicy": QuantilePolicy,
+        "CnnPolicy": QuantileCnnPolicy,
+        "MultiInputPolicy": QuantileMultiInputPolicy,
     }
     default_bias = BiasSettings()
-    policy: MlpPolicy
 
     def __init__(
         self,
@@ -39,18 +38,13 @@ class _QuantileCritics(SoftActorCritic):
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        policy_kwargs = {"n_critics": n_critics, "n_atoms": n_atoms, **(policy_kwargs or {})}
-        super().__init__(
-            policy, env, learning_rate, learning_starts=learning_starts, policy_kwargs=policy_kwargs, **kwargs
-        )
+        kwargs.update(learning_starts=learning_starts, n_critics=n_critics)
+        kwargs["policy_kwargs"] = {"n_atoms": n_atoms, **(policy_kwargs or {})}
+        super().__init__(policy, env, learning_rate, **kwargs)
 
     def check_settings(self) -> None:
         super().check_settings()
-        n_critics, n_atoms = self.policy_kwargs["n_critics"], self.policy_kwargs["n_atoms"]
-        for name, value in (("n_critics", n_critics), ("n_atoms", n_atoms)):
-            if not (isinstance(value, int) and value >= 1):
-                raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
-        self._check_dropped(n_critics, n_atoms)
+        self._check_dropped(self.policy_kwargs["n_critics"], self.policy_kwargs["n_atoms"])
 
     def _check_dropped(self, n_critics: int, n_atoms: int) -> None:
         low, high = self.bias.range
@@ -65,18 +59,13 @@ class _QuantileCritics(SoftActorCritic):
         next_actions, next_log_prob = self.actor.action_log_prob(batch.next_observations)
         z = self.critic_target(batch.next_observations, next_actions)
         kept = truncate(z, dropped_per_net(beta, self.bias.range[1]))
-        # a time limit is not a terminal: the buffer's dones leave it out, so the target bootstraps through it
-        discounts = (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
-        return batch.rewards + discounts * (kept - self.temperature * next_log_prob[:, None])
+        return batch.rewards + self.discounts(batch) * (kept - self.temperature * next_log_prob[:, None])
 
     def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
         return quantile_huber_loss(z, target)
 
     def policy_value(self, z: th.Tensor) -> th.Tensor:
         return z.mean(dim=(0, 2))
-
-    def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        return self.policy_value(self.critic(obs, actions))
 
     def bias_metrics(self) -> Iterator[tuple[str, float]]:
         yield "dropped_per_net", dropped_per_net(self.beta, self.bias.range[1])

@@ -95,10 +95,12 @@ class Ensemble(nn.Module):
         self.biases = nn.ParameterList(torch.stack([net.bias.detach() for net in layer])[..., None] for layer in layers)
         self.activation = activation()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, n_inputs) -> (n_nets, batch, n_outputs)"""
+    def forward(self, x: Tensor, n_first: int | None = None) -> Tensor:
+        """(batch, n_inputs) -> (n_nets, batch, n_outputs), or of the ``n_first`` nets alone"""
         assert x.shape == (len(x), self.weights[0].shape[2])
         layers = list(zip(self.weights, self.biases, strict=True))
+        if n_first is not None:
+            layers = [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
         h = x.t()
         if type(self.activation) is nn.ReLU:
             h = _run(h, *chain.from_iterable(layers))

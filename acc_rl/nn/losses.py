@@ -10,6 +10,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def squared_loss(q: Tensor, target: Tensor) -> Tensor:
+    """Sum over critics of the mean over the batch of (Q - y)^2; q (n_critics, batch, 1), y the same or (batch, 1)"""
+    n_critics, batch, _ = q.shape
+    assert target.shape in ((batch, 1), (n_critics, batch, 1))
+    return (q - target).square().sum() / batch
+
+
 def quantile_huber_loss(z: Tensor, targets: Tensor) -> Tensor:
     """mean over batch, nets, atoms m and targets j of |tau_m - 1(u < 0)| * Huber_1(u), u = y_j - z_m.
 

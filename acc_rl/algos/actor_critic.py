@@ -1,0 +1,129 @@
+"""What the actor-critics share: k critic updates, then one actor update."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
+from torch import nn
+
+from acc_rl.algos.calibrated import Calibrated
+from acc_rl.algos.policies import EnsembleCritic
+
+
+@contextmanager
+def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+    """No gradients for the critics' own parameters: the actor's loss needs those of their inputs alone."""
+    for parameter in parameters:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in parameters:
+            parameter.requires_grad = True
+
+
+@th.no_grad()
+def follow(targets: Sequence[th.Tensor], online: Sequence[th.Tensor], tau: float) -> None:
+    """target = (1 - tau) * target + tau * online"""
+    for target, parameter in zip(targets, online, strict=True):
+        target.lerp_(parameter, tau)
+
+
+class ActorCritic(Calibrated):
+    """Per gradient step ``critic_updates`` critic updates, each on its own minibatch, then one actor update.
+
+    An algorithm adds ``td_target``, ``critic_loss``, ``update_actor`` and ``target_interval``.
+    """
+
+    critic: EnsembleCritic
+    critic_target: EnsembleCritic
+
+    def __init__(
+        self,
+        policy: Any,
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule,
+        *,
+        n_critics: int,
+        critic_updates: int = 1,
+        policy_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.critic_updates = critic_updates
+        self._n_critic_updates = 0
+        policy_kwargs = {"n_critics": n_critics, **(policy_kwargs or {})}
+        super().__init__(policy, env, learning_rate, policy_kwargs=policy_kwargs, **kwargs)
+
+    def check_settings(self) -> None:
+        super().check_settings()
+        counts = {"critic_updates": self.critic_updates}
+        counts |= {name: value for name, value in self.policy_kwargs.items() if name in ("n_critics", "n_atoms")}
+        for name, value in counts.items():
+            if not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self._critic_parameters = list(self.critic.parameters())
+        self._target_parameters = list(self.critic_target.parameters())
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_critic_parameters", "_target_parameters"]
+
+    # --- what an algorithm adds ---
+
+    @abstractmethod
+    def td_target(self, batch: ReplayBufferSamples, beta: float) -> th.Tensor:
+        """What the critics regress to, computed from Q_beta of the target critics."""
+
+    @abstractmethod
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
+        """Loss of the online critics' outputs z, (n_critics, batch, n_atoms)."""
+
+    @abstractmethod
+    def update_actor(self, batch: ReplayBufferSamples) -> None:
+        """One step of the actor, on the last minibatch."""
+
+    @property
+    @abstractmethod
+    def target_interval(self) -> int:
+        """Critic updates per update of the target critics."""
+
+    def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """The mean of all critics and atoms: what the critics have learned, without the pessimism of a minimum"""
+        z: th.Tensor = self.critic(obs, actions)
+        return z.mean(dim=(0, 2))
+
+    # --- training ---
+
+    def optimizers(self) -> list[th.optim.Optimizer]:
+        return [self.actor.optimizer, self.critic.optimizer]  # type: ignore[list-item]
+
+    def train(self, gradient_steps: int, batch_size: int = 256) -> None:
+        assert self.replay_buffer is not None
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.optimizers())
+        for _ in range(gradient_steps):
+            for _ in range(self.critic_updates):
+                batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+                self.update_critic(batch)
+            self.update_actor(batch)
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def update_critic(self, batch: ReplayBufferSamples) -> None:
+        with th.no_grad():
+            target = self.td_target(batch, self.beta)
+        loss = self.critic_loss(self.critic(batch.observations, batch.actions), target)
+        self.critic.optimizer.zero_grad()
+        loss.backward()
+        self.critic.optimizer.step()
+        self._n_critic_updates += 1
+        if self._n_critic_updates % self.target_interval == 0:
+            follow(self._target_parameters, self._critic_parameters, self.tau)
+        self.record_metrics({"critic_loss": loss})

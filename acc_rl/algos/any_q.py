@@ -1,0 +1,37 @@
+"""ACC for an off-policy algorithm of your own, or of SB3's as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.type_aliases import PyTorchObs
+from torch import nn
+
+from acc_rl.algos.calibrated import Calibrated
+from acc_rl.core.bias import BiasSettings
+from acc_rl.nn.q_beta import SHIFT_RANGE, shift
+
+
+class AnyQ(Calibrated):
+    """Mixin in front of any SB3 algorithm that bootstraps from a target network: ``class ACCMine(AnyQ, Mine)``.
+
+    Whatever the target network returns is shifted to Q_beta = beta * |Q| / 100 + Q, so the algorithm's own ``train``
+    stays as it is. The shift keeps the order of values: minima and maxima taken afterwards are shifted alike.
+    """
+
+    default_bias = BiasSettings(start=0.0, range=SHIFT_RANGE, lr=0.4)
+
+    def target_network(self) -> nn.Module:
+        return self.critic_target  # type: ignore[attr-defined, no-any-return]
+
+    def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """The mean of the critics, for critics as SB3's: (obs, actions) -> one (batch, 1) for each"""
+        return th.cat(self.critic(obs, actions), dim=1).mean(dim=1)  # type: ignore[attr-defined]
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self.target_network().register_forward_hook(self._shift_output)
+
+    def _shift_output(self, network: nn.Module, inputs: Any, q: Any) -> Any:
+        return shift(q, self.beta) if isinstance(q, th.Tensor) else tuple(shift(each, self.beta) for each in q)

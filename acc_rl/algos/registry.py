@@ -1,0 +1,71 @@
+"""Names for algorithms with the paper's defaults; torch is only imported when a class is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acc_rl.algos.calibrated import Calibrated
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm under a name."""
+
+    module: str
+    class_name: str
+    about: str
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """what differs from the class's defaults, which are the paper's"""
+
+    def load(self) -> type[Calibrated]:
+        cls: type[Calibrated] = getattr(import_module(f"acc_rl.algos.{self.module}"), self.class_name)
+        return cls
+
+    def make(self, policy: Any, env: Any, **settings: Any) -> Calibrated:
+        """The algorithm; ``settings`` come before the entry's own."""
+        return self.load()(policy, env, **{**self.settings, **settings})
+
+
+_BASE = {
+    "acc": Entry("tqc", "ACC", "TQC with the number of dropped atoms chosen by ACC"),
+    "tqc": Entry("tqc", "TQC", "TQC with a fixed number of dropped atoms", {"dropped_per_net": 2}),
+    "acc-td3": Entry("td3", "ACCTD3", "TD3 with the mix of own and minimal target chosen by ACC"),
+    "td3": Entry("td3", "TD3", "TD3"),
+    "acc-sac": Entry("sac", "ACCSAC", "SAC with the general shift of its targets chosen by ACC"),
+    "sac": Entry("sac", "SAC", "SAC"),
+    "acc-ddpg": Entry("td3", "ACCDDPG", "DDPG with the general shift of its targets chosen by ACC"),
+    "acc-dqn": Entry("discrete", "ACCDQN", "DQN with the mix of plain and double estimate chosen by ACC"),
+    "acc-qrdqn": Entry("discrete", "ACCQRDQN", "QR-DQN with the number of dropped atoms chosen by ACC"),
+}
+
+
+def _variant(name: str, about: str, **settings: Any) -> Entry:
+    base = _BASE[name]
+    return Entry(base.module, base.class_name, f"{base.about}; {about}", {**base.settings, **settings})
+
+
+REGISTRY: Mapping[str, Entry] = {
+    **_BASE,
+    **{
+        f"{name}-{k}q": _variant(name, f"{k} critic updates per step", critic_updates=k)
+        for name in ("acc", "sac", "td3")
+        for k in (2, 4)
+    },
+    **{f"tqc-d{d}": _variant("tqc", f"d = {d}", dropped_per_net=d) for d in (0, 2, 5)},
+    "acc-n2": _variant("acc", "2 critics", n_critics=2),
+}
+
+
+def find(name: str) -> Entry:
+    """The entry of that name; an unknown one raises an error that suggests the nearest."""
+    if name not in REGISTRY:
+        near = get_close_matches(name, REGISTRY, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown algorithm {name!r}; {hint}known are {', '.join(REGISTRY)}")
+    return REGISTRY[name]

@@ -1,0 +1,134 @@
+"""Deterministic actor-critics: TD3 and DDPG, plain or calibrated by ACC."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch as th
+from stable_baselines3 import TD3 as SB3TD3
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
+from stable_baselines3.common.utils import polyak_update
+
+from acc_rl.algos.actor_critic import ActorCritic, follow, frozen
+from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInputPolicy, DeterministicPolicy
+from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
+from acc_rl.nn.losses import squared_loss
+from acc_rl.nn.q_beta import SHIFT_RANGE, mix_with_min, shift
+
+
+class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
+    """TD3 with the fast ensemble; ``bias`` sets when the gap between returns and critic is measured for the log.
+
+    Exploration adds normal noise of standard deviation ``exploration_noise`` (on actions scaled to [-1, 1]) unless an
+    ``action_noise`` is given. With several critic updates per step the target critics follow after every
+    ``policy_delay`` of them, and the actor is updated once, at the end.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": DeterministicPolicy,
+        "CnnPolicy": DeterministicCnnPolicy,
+        "MultiInputPolicy": DeterministicMultiInputPolicy,
+    }
+    default_bias = BiasSettings(start=0.5, range=(0.0, 1.0), lr=0.02)
+
+    def __init__(
+        self,
+        policy: Any,
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule = 1e-3,
+        *,
+        learning_starts: int = 5000,
+        n_critics: int = 2,
+        exploration_noise: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        self.exploration_noise = exploration_noise
+        super().__init__(policy, env, learning_rate, learning_starts=learning_starts, n_critics=n_critics, **kwargs)
+
+    def check_settings(self) -> None:
+        super().check_settings()
+        if not 0 <= self.exploration_noise < np.inf:
+            raise ValueError(f"exploration_noise is {self.exploration_noise!r}, but must be a number >= 0")
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self._actor_parameters = list(self.actor.parameters())
+        self._actor_target_parameters = list(self.actor_target.parameters())
+        if self.action_noise is None and self.exploration_noise > 0:
+            n = get_action_dim(self.action_space)
+            self.action_noise = NormalActionNoise(np.zeros(n), np.full(n, self.exploration_noise))
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_actor_parameters", "_actor_target_parameters"]
+
+    def make_bias_rule(self) -> FixedBias:
+        return FixedBias(0.0, self.bias)
+
+    @property
+    def target_interval(self) -> int:
+        return self.policy_delay
+
+    def td_target(self, batch: ReplayBufferSamples, beta: float) -> th.Tensor:
+        """y_k = r + gamma * Q_beta of critic k, for the target actor's noisy action; (n_critics, batch, 1)"""
+        noise = th.empty_like(batch.actions).normal_(0, self.target_policy_noise)
+        noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
+        next_actions = (self.actor_target(batch.next_observations) + noise).clamp(-1, 1)
+        q = self.q_beta(self.critic_target(batch.next_observations, next_actions), beta)
+        return batch.rewards + self.discounts(batch) * q
+
+    def q_beta(self, q: th.Tensor, beta: float) -> th.Tensor:
+        return mix_with_min(q, beta)
+
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
+        return squared_loss(z, target)
+
+    def update_actor(self, batch: ReplayBufferSamples) -> None:
+        """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""
+        if self._n_critic_updates % self.policy_delay >= self.critic_updates:
+            return
+        with frozen(self._critic_parameters):
+            loss = -self.critic(batch.observations, self.actor(batch.observations), n_first=1).mean()
+        self.actor.optimizer.zero_grad()
+        loss.backward()
+        self.actor.optimizer.step()
+        follow(self._actor_target_parameters, self._actor_parameters, self.tau)
+        polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
+        polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
+        self.record_metrics({"actor_loss": loss})
+
+    def tail_value(self, obs: PyTorchObs) -> th.Tensor:
+        return self.value_estimate(obs, self.actor(obs))
+
+
+class ACCTD3(TD3):
+    """TD3 whose targets lie between each critic's own estimate and the smallest, where the recent returns put them."""
+
+    def make_bias_rule(self) -> FixedBias:
+        return AdaptiveBias(self.bias)
+
+
+class ACCDDPG(ACCTD3):
+    """DDPG (one critic, no delay, no target noise) whose targets are shifted by ``beta * |Q| / 100``."""
+
+    default_bias = BiasSettings(start=0.0, range=SHIFT_RANGE, lr=0.4)
+
+    def __init__(
+        self,
+        policy: Any,
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule = 1e-3,
+        *,
+        n_critics: int = 1,
+        policy_delay: int = 1,
+        target_policy_noise: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.update(n_critics=n_critics, policy_delay=policy_delay, target_policy_noise=target_policy_noise)
+        super().__init__(policy, env, learning_rate, **kwargs)
+
+    def q_beta(self, q: th.Tensor, beta: float) -> th.Tensor:
+        return shift(q, beta)
