@@ -1,0 +1,125 @@
+"""With beta where the plain algorithm stands, an update equals that of SB3: same weights, minibatches and noise."""
+
+from contextlib import contextmanager
+from itertools import cycle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import sb3_contrib
+import stable_baselines3 as sb3
+import torch as th
+from stable_baselines3.common.logger import Logger
+
+import acc_rl
+from acc_rl.core.bias import FixedBias
+
+ARCH = {"net_arch": [24, 20]}
+STEPS, BATCH = 7, 32
+
+
+def fill(buffer, env, rng):
+    for _ in range(300):
+        obs, next_obs = rng.normal(size=(2, 1, *env.observation_space.shape))
+        action = np.array([env.action_space.sample()])
+        buffer.add(obs, next_obs, action, rng.normal(size=1), rng.random(1) < 0.2, [{}])
+
+
+def trained(cls, env_id, *order, **kwargs):
+    """``STEPS`` gradient steps from seed 0, on minibatches that only depend on the seed."""
+    env = gym.make(env_id)
+    env.action_space.seed(0)
+    model = cls(
+        "MlpPolicy", env, seed=0, buffer_size=1000, batch_size=BATCH, device="cpu", policy_kwargs=dict(ARCH), **kwargs
+    )
+    env.action_space.seed(0)
+    fill(model.replay_buffer, env, np.random.default_rng(0))
+    model.set_logger(Logger(None, []))
+    start = flat(model)
+    np.random.seed(1)  # noqa: NPY002 (SB3 draws its minibatches from it)
+    th.manual_seed(1)
+    with noise(*order):
+        model.train(STEPS, BATCH)
+    return start, flat(model)
+
+
+def flat(model):
+    """All weights of SB3's and of our nets under the same names, one critic after the other."""
+    weights = {}
+    for name, value in model.policy.state_dict().items():
+        parts = name.split(".")
+        if "ensemble" in parts:  # critic.ensemble.weights.<layer>, (net, out, in)
+            for net, each in enumerate(value):
+                kind = "weight" if parts[2] == "weights" else "bias"
+                weights[f"{parts[0]}.qf{net}.{2 * int(parts[3])}.{kind}"] = each if kind == "weight" else each[:, 0]
+        else:
+            weights[name] = value
+    if getattr(model, "log_ent_coef", None) is not None:
+        weights["log_ent_coef"] = model.log_ent_coef.detach()
+    return {name: value.clone() for name, value in weights.items()}
+
+
+def assert_same(theirs, ours):
+    (their_start, their_end), (our_start, our_end) = theirs, ours
+    assert set(their_start) == set(our_start)
+    for name, value in their_start.items():
+        assert th.equal(value, our_start[name]), name
+    for name, value in their_end.items():
+        moved = (value - their_start[name]).abs().max().item()
+        assert moved > 0, name
+        # float32 sums in another order: a few units in the last place, and what steps of Adam make of them
+        atol = 2e-3 * moved + 4 * np.finfo(np.float32).eps * value.abs().max().item()
+        np.testing.assert_allclose(our_end[name], value, rtol=0, atol=atol, err_msg=name)
+
+
+ACTOR, NEXT = 0, 1
+
+
+@contextmanager
+def noise(*order):
+    """Normal draws that depend on what they are for, not on their order: SB3 draws the actor's first, we last."""
+    streams = [th.Generator().manual_seed(seed) for seed in (11, 12)]
+    uses = cycle(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            th.distributions.Normal,
+            "rsample",
+            lambda self: self.loc + self.scale * th.randn(self.loc.shape, generator=streams[next(uses)]),
+        )
+        yield
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"ent_coef": 0.1}, {"ent_coef": "auto_0.3", "target_entropy": -2.0}])
+def test_sac(kwargs):
+    theirs = trained(sb3.SAC, "Pendulum-v1", ACTOR, NEXT, **kwargs)
+    ours = trained(acc_rl.SAC, "Pendulum-v1", NEXT, ACTOR, **kwargs)
+    assert_same(theirs, ours)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"policy_delay": 3}, {"target_policy_noise": 0.4}])
+def test_td3(kwargs):
+    theirs = trained(sb3.TD3, "Pendulum-v1", **kwargs)
+    ours = trained(acc_rl.TD3, "Pendulum-v1", **kwargs)
+    assert_same(theirs, ours)
+
+
+def test_ddpg_with_beta_at_zero():
+    theirs = trained(sb3.DDPG, "Pendulum-v1")
+    ours = trained(acc_rl.ACCDDPG, "Pendulum-v1")
+    assert_same(theirs, ours)
+
+
+@pytest.mark.parametrize(
+    ("plain", "calibrated", "beta"),
+    [
+        (sb3.DQN, acc_rl.ACCDQN, lambda model: 1.0),
+        (sb3_contrib.QRDQN, acc_rl.ACCQRDQN, lambda model: model.bias.range[1]),  # nothing is dropped
+    ],
+)
+def test_discrete_with_the_largest_beta(plain, calibrated, beta, monkeypatch):
+    monkeypatch.setattr(calibrated, "make_bias_rule", lambda model: FixedBias(beta(model), model.bias))
+    theirs, ours = (trained(cls, "CartPole-v1", learning_rate=1e-3) for cls in (plain, calibrated))
+    for weights in (*theirs, *ours):
+        for name in [name for name in weights if "target" in name]:
+            del weights[name]  # the target network only follows after thousands of steps
+    assert_same(theirs, ours)
