@@ -64,10 +64,13 @@ class BiasSettings:
         """These settings with ``changes`` on top; a whole ``BiasSettings`` replaces them."""
         if isinstance(changes, BiasSettings):
             return changes
+        changes = {} if changes is None else changes
+        if not isinstance(changes, Mapping):
+            raise ValueError(f"bias is {changes!r}, but must be BiasSettings or a mapping of what differs")
         known = set(self.__dataclass_fields__)
-        if unknown := set(changes or {}) - known:
+        if unknown := set(changes) - known:
             raise ValueError(f"bias: unknown setting {sorted(unknown)[0]!r}; known are {', '.join(sorted(known))}")
-        return replace(self, **(changes or {}))
+        return replace(self, **changes)
 
 
 def _require(field: str, value: object, ok: bool, allowed: str) -> None:

@@ -116,6 +116,11 @@ def test_unknown_setting_names_the_known_ones():
         BiasSettings().merged({"learning_rate": 0.1})
 
 
+def test_settings_must_be_a_mapping():
+    with pytest.raises(ValueError, match=r"bias is 'lr=0\.1', but must be BiasSettings or a mapping"):
+        BiasSettings().merged("lr=0.1")
+
+
 def test_a_gap_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="gap is nan at step 7"):
         AdaptiveBias().update(float("nan"), 7)
