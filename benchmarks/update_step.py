@@ -1,7 +1,7 @@
 """Milliseconds per training step against peers of the same sizes, and against the bare matrix products.
 
-Contestants take turns, so that a slow moment of the machine hits each alike; the table gives medians and, in
-brackets, the median of the ratios to ours within a turn.
+Contestants take turns, so that a slow moment of the machine hits each alike; the table gives medians and, in brackets,
+the median of the ratios to ours within a turn.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import argparse
 import multiprocessing as mp
 import platform
 import time
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from itertools import cycle, pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import sb3_contrib
+import stable_baselines3 as sb3
 import torch as th
 from gymnasium import spaces
 from rich.console import Console
@@ -29,10 +31,10 @@ from stable_baselines3.common.logger import Logger
 import acc_rl
 
 N_OBS, N_ACTIONS, BATCH, N_ATOMS = 17, 6, 256, 25
-ACTOR, CRITIC = [256, 256], [512, 512, 512]
+QUANTILE_ARCH = {"pi": [256, 256], "qf": [512, 512, 512]}
 WARM_UP = 3  # turns that do not count
 Step = Callable[[], object]
-Maker = Callable[[int], Step]
+Maker = Callable[[], Step]
 
 
 class RandomEnv(gym.Env):
@@ -45,37 +47,26 @@ class RandomEnv(gym.Env):
         return np.zeros(N_OBS), {}
 
 
-def ready(model) -> Step:
+def algorithm(cls: Any, **kwargs: Any) -> Step:
     """One training step of an SB3 algorithm on a filled buffer."""
+    model = cls("MlpPolicy", RandomEnv(), buffer_size=10_000, device="cpu", **kwargs)
     rng = np.random.default_rng(0)
     for _ in range(5000):
         obs, next_obs = rng.normal(size=(2, 1, N_OBS))
-        model.replay_buffer.add(
-            obs, next_obs, rng.uniform(-1, 1, (1, N_ACTIONS)), rng.normal(size=1), np.zeros(1), [{}]
-        )
+        action = rng.uniform(-1, 1, (1, N_ACTIONS))
+        model.replay_buffer.add(obs, next_obs, action, rng.normal(size=1), np.zeros(1), [{}])
     model.set_logger(Logger(None, []))
     model._setup_learn(1)
     return lambda: model.train(gradient_steps=1, batch_size=BATCH)
 
 
-def ours(n_critics: int) -> Step:
-    arch = {"pi": ACTOR, "qf": CRITIC}
-    return ready(
-        acc_rl.ACC(
-            "MlpPolicy",
-            RandomEnv(),
-            n_critics=n_critics,
-            n_atoms=N_ATOMS,
-            buffer_size=10_000,
-            policy_kwargs={"net_arch": arch},
-            device="cpu",
-        )
-    )
+def ours_quantile(n_critics: int) -> Step:
+    return algorithm(acc_rl.ACC, n_critics=n_critics, n_atoms=N_ATOMS, policy_kwargs={"net_arch": QUANTILE_ARCH})
 
 
-def contrib(n_critics: int) -> Step:
-    kwargs = {"n_critics": n_critics, "n_quantiles": N_ATOMS, "net_arch": {"pi": ACTOR, "qf": CRITIC}}
-    return ready(sb3_contrib.TQC("MlpPolicy", RandomEnv(), buffer_size=10_000, policy_kwargs=kwargs, device="cpu"))
+def contrib_quantile(n_critics: int) -> Step:
+    sizes = {"n_critics": n_critics, "n_quantiles": N_ATOMS, "net_arch": QUANTILE_ARCH}
+    return algorithm(sb3_contrib.TQC, policy_kwargs=sizes)
 
 
 def products(sizes: list[int], n_nets: int, *, forward: int, to_weights: int, to_inputs: int, first: bool) -> Step:
@@ -98,40 +89,108 @@ def products(sizes: list[int], n_nets: int, *, forward: int, to_weights: int, to
     return run
 
 
-def floor(n_critics: int) -> Step:
-    """Target: one forward pass. Critic update: forward and backward. Actor update: through critic and actor."""
-    critic = [N_OBS + N_ACTIONS, *CRITIC, N_ATOMS]
-    actor = [N_OBS, *ACTOR, 2 * N_ACTIONS]
-    parts = [
-        products(critic, n_critics, forward=2, to_weights=1, to_inputs=1, first=False),
-        products(critic, n_critics, forward=1, to_weights=0, to_inputs=1, first=True),
-        products(actor, 1, forward=2, to_weights=1, to_inputs=1, first=False),
+def floor(
+    critic: list[int], n_critics: int, n_outputs: int, actor: list[int], actor_outputs: int, *, delayed: bool = False
+) -> Step:
+    """Target: one forward pass. Critic update: forward and backward. Actor update: through critic and actor.
+
+    ``delayed``: as in TD3, the actor is updated in every second step, through the first critic.
+    """
+    critic_sizes, actor_sizes = [N_OBS + N_ACTIONS, *critic, n_outputs], [N_OBS, *actor, actor_outputs]
+    critic_update = [
+        products(critic_sizes, n_critics, forward=2, to_weights=1, to_inputs=1, first=False),
+        products(actor_sizes, 1, forward=1, to_weights=0, to_inputs=0, first=True),
     ]
-    return lambda: [part() for part in parts]
+    actor_update = [
+        products(critic_sizes, 1 if delayed else n_critics, forward=1, to_weights=0, to_inputs=1, first=True),
+        products(actor_sizes, 1, forward=1, to_weights=1, to_inputs=1, first=False),
+    ]
+    plans = cycle([critic_update, critic_update + actor_update] if delayed else [critic_update + actor_update])
+    return lambda: [part() for part in next(plans)]
 
 
-def contestant(make: Maker, size: int, threads: int, pipe: Connection) -> None:
+# module-level functions: each runs in a process of its own
+def acc_5() -> Step:
+    return ours_quantile(5)
+
+
+def acc_2() -> Step:
+    return ours_quantile(2)
+
+
+def tqc_5() -> Step:
+    return contrib_quantile(5)
+
+
+def tqc_2() -> Step:
+    return contrib_quantile(2)
+
+
+def floor_5() -> Step:
+    return floor(QUANTILE_ARCH["qf"], 5, N_ATOMS, QUANTILE_ARCH["pi"], 2 * N_ACTIONS)
+
+
+def floor_2() -> Step:
+    return floor(QUANTILE_ARCH["qf"], 2, N_ATOMS, QUANTILE_ARCH["pi"], 2 * N_ACTIONS)
+
+
+def our_sac() -> Step:
+    return algorithm(acc_rl.SAC)
+
+
+def sb3_sac() -> Step:
+    return algorithm(sb3.SAC)
+
+
+def floor_sac() -> Step:
+    return floor([256, 256], 2, 1, [256, 256], 2 * N_ACTIONS)
+
+
+def our_td3() -> Step:
+    return algorithm(acc_rl.TD3)
+
+
+def sb3_td3() -> Step:
+    return algorithm(sb3.TD3)
+
+
+def floor_td3() -> Step:
+    return floor([400, 300], 2, 1, [400, 300], N_ACTIONS, delayed=True)
+
+
+CONTESTS: Mapping[str, Mapping[str, Maker]] = {
+    "ACC, N=5 (peer: sb3-contrib TQC)": {"ours": acc_5, "peer": tqc_5, "floor": floor_5},
+    "ACC, N=2 (peer: sb3-contrib TQC)": {"ours": acc_2, "peer": tqc_2, "floor": floor_2},
+    "SAC (peer: SB3 SAC)": {"ours": our_sac, "peer": sb3_sac, "floor": floor_sac},
+    "TD3 (peer: SB3 TD3)": {"ours": our_td3, "peer": sb3_td3, "floor": floor_td3},
+}
+
+
+def contestant(make: Maker, threads: int, pipe: Connection) -> None:
     """A process of its own, so that nobody's memory and threads get in another's way."""
     th.set_num_threads(threads)
-    step = make(size)
-    while repeats := pipe.recv():
-        start = time.perf_counter()
-        for _ in range(repeats):
+    step = make()
+    while seconds := pipe.recv():
+        step()  # wake the threads and warm the caches
+        steps, start = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < seconds:
             step()
-        pipe.send((time.perf_counter() - start) / repeats * 1e3)
+            step()  # always even: TD3 updates its actor in every second step
+            steps += 2
+        pipe.send(elapsed / steps * 1e3)
 
 
-def take_turns(makers: dict[str, Maker], size: int, args: argparse.Namespace) -> dict[str, list[float]]:
+def take_turns(makers: Mapping[str, Maker], args: argparse.Namespace, title: str) -> dict[str, list[float]]:
     """ms per step of each contestant, one list entry per turn"""
     context = mp.get_context("spawn")
     pipes: dict[str, Connection] = {}
     for name, make in makers.items():
         pipes[name], theirs = context.Pipe()
-        context.Process(target=contestant, args=(make, size, args.threads, theirs), daemon=True).start()
+        context.Process(target=contestant, args=(make, args.threads, theirs), daemon=True).start()
     times: dict[str, list[float]] = {name: [] for name in makers}
-    for turn in track(range(-WARM_UP, args.turns), f"N={size}", transient=True):
+    for turn in track(range(-WARM_UP, args.turns), title, transient=True):
         for name, pipe in pipes.items():
-            pipe.send(args.repeats)
+            pipe.send(args.seconds)
             elapsed = pipe.recv()
             if turn >= 0:
                 times[name].append(elapsed)
@@ -148,29 +207,29 @@ def cpu_name() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=25, help="measurements per contestant")
-    parser.add_argument("--repeats", type=int, default=4, help="training steps per measurement")
+    parser.add_argument("--turns", type=int, default=20, help="measurements per contestant")
+    parser.add_argument("--seconds", type=float, default=0.5, help="length of a measurement")
     parser.add_argument("--threads", type=int, default=th.get_num_threads(), help="threads for torch")
+    parser.add_argument("--only", default="", help="run the contests whose name contains this")
     args = parser.parse_args()
 
-    makers = {"ours (ACC)": ours, "sb3-contrib TQC": contrib, "matrix products alone": floor}
-    table = Table(title=f"ms per training step: critics {CRITIC}, {N_ATOMS} atoms, batch {BATCH}")
-    table.add_column("")
-    rows: dict[str, list[str]] = {name: [] for name in makers}
-    for n_critics in (5, 2):
-        table.add_column(f"N={n_critics}", justify="right")
-        times = take_turns(makers, n_critics, args)
-        own = times["ours (ACC)"]
-        for name, values in times.items():
-            ratio = median(v / o for v, o in zip(values, own, strict=True))
-            rows[name].append(f"{median(values):.1f} ({ratio:.2f}x)")
-    for name, cells in rows.items():
-        table.add_row(name, *cells)
-    console = Console()
+    table = Table(title=f"ms per training step, batch {BATCH}, {N_OBS} observations, {N_ACTIONS} actions")
+    for column in ("", "ours", "peer", "matrix products alone"):
+        table.add_column(column, justify="right" if column else "left")
+    for title, makers in CONTESTS.items():
+        if args.only in title:
+            times = take_turns(makers, args, title)
+            ratios = {
+                name: median(value / own for value, own in zip(values, times["ours"], strict=True))
+                for name, values in times.items()
+            }
+            table.add_row(title, *(f"{median(values):.1f} ({ratios[name]:.2f}x)" for name, values in times.items()))
+    console = Console(width=120)
     console.print(table)
     console.print(
-        f"{time.strftime('%Y-%m-%d')}, {cpu_name()}, {args.threads} threads, "
-        f"torch {th.__version__}, sb3-contrib {sb3_contrib.__version__}; {args.turns} turns of {args.repeats} steps"
+        f"{time.strftime('%Y-%m-%d')}, {cpu_name()}, {args.threads} threads, torch {th.__version__}, "
+        f"stable-baselines3 {sb3.__version__}, sb3-contrib {sb3_contrib.__version__}; "
+        f"{args.turns} turns of {args.seconds} s"
     )
 
 

@@ -14,6 +14,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
+from acc_rl.algos.actors import DeterministicActor, GaussianActor
 from acc_rl.nn.ensemble import Ensemble
 
 NetArch = list[int] | dict[str, list[int]]
@@ -119,6 +120,12 @@ class SoftPolicy(EnsemblePolicy, SACPolicy):
 
     default_arch: ClassVar[NetArch] = [256, 256]
 
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
+        if self.actor_kwargs["use_sde"]:
+            return super().make_actor(features_extractor)  # type: ignore[return-value]
+        kwargs = self._update_features_extractor(self.net_args, features_extractor)
+        return GaussianActor(**kwargs).to(self.device)
+
 
 class SoftCnnPolicy(SoftPolicy):
     default_extractor = NatureCNN
@@ -146,6 +153,10 @@ class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
     """A deterministic actor; sizes of the TD3 paper."""
 
     default_arch: ClassVar[NetArch] = [400, 300]
+
+    def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> DeterministicActor:  # type: ignore[override]
+        kwargs = self._update_features_extractor(self.actor_kwargs, features_extractor)
+        return DeterministicActor(**kwargs).to(self.device)
 
 
 class DeterministicCnnPolicy(DeterministicPolicy):

@@ -90,8 +90,9 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""
         if self._n_critic_updates % self.policy_delay >= self.critic_updates:
             return
+        actions = self.actor(batch.observations)  # before the freeze: features may be shared with the critics
         with frozen(self._critic_parameters):
-            loss = -self.critic(batch.observations, self.actor(batch.observations), n_first=1).mean()
+            loss = -self.critic(batch.observations, actions, n_first=1).mean()
         self.actor.optimizer.zero_grad()
         loss.backward()
         self.actor.optimizer.step()

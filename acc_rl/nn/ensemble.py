@@ -1,24 +1,31 @@
-"""N critics as one module."""
+"""N critics as one module with one parameter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+LARGE = 2**25
+"""multiplications per net from which separate products beat the batched call on CPUs"""
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
-    """left[i] @ right[i] for every net i."""
-    if left.device.type != "cpu":
-        return torch.bmm(left, right)
-    # on a CPU separate products into one output beat the batched call
-    out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
-    for a, b, c in zip(left.unbind(), right.unbind(), out.unbind(), strict=True):
-        torch.mm(a, b, out=c)
+
+def _products(left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """left[i] @ right[i] (+ bias[i]) for every net i."""
+    if left.device.type != "cpu" or left.shape[1:].numel() * right.shape[2] < LARGE:
+        return torch.bmm(left, right, out=out) if bias is None else torch.baddbmm(bias, left, right, out=out)
+    if out is None:
+        out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
+    if bias is None:
+        for a, b, c in zip(left.unbind(), right.unbind(), out.unbind(), strict=True):
+            torch.mm(a, b, out=c)
+    else:
+        for a, b, c, d in zip(left.unbind(), right.unbind(), out.unbind(), bias.unbind(), strict=True):
+            torch.addmm(d, a, b, out=c)
     return out
 
 
@@ -27,57 +34,81 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     n_nets, n_out, n_in = weight.shape
     assert (x.shape[-2], bias.shape) == (n_in, (n_nets, n_out, 1))
     if x.dim() == 3:
-        return _products(weight, x).add_(bias)
+        return _products(weight, x, bias)
     # one product serves all nets
-    return torch.mm(weight.flatten(0, 1), x).view(n_nets, n_out, -1).add_(bias)
+    return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x).view(n_nets, n_out, -1)
 
 
 class _Layers(torch.autograd.Function):
-    """Linear layers with a ReLU between any two of them, as one node of the graph.
+    """All layers of all nets as one node of the graph.
 
-    ``parameters`` are W_1, b_1, W_2, b_2, ...; what the layers hand on to each other never leaves this function, so
-    it is overwritten in place, forward and backward.
+    What the layers hand on to each other never leaves this function, so with ReLU it is overwritten in place, forward
+    and backward. Any other activation keeps a graph of its own from one layer to the next.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
-        inputs, weights = [x], parameters[::2]
-        *hidden, last = zip(weights, parameters[1::2], strict=True)
+    def forward(ctx: Any, ensemble: Ensemble, n_first: int | None, x: Tensor, theta: Tensor, *extra: Tensor) -> Tensor:
+        *hidden, last = ensemble.layers(theta, n_first)
+        inputs, graphs = [x], []
         for weight, bias in hidden:
-            inputs.append(_linear(inputs[-1], weight, bias).relu_())
-        ctx.save_for_backward(*inputs, *weights)
+            z = _linear(inputs[-1], weight, bias)
+            if ensemble.is_relu:
+                inputs.append(z.relu_())
+            else:
+                with torch.enable_grad():
+                    graphs.append((z.requires_grad_(), ensemble.activation(z)))
+                inputs.append(graphs[-1][1].detach())
+        ctx.ensemble, ctx.n_first, ctx.graphs = ensemble, n_first, graphs
+        ctx.save_for_backward(theta, *inputs)
         return _linear(inputs[-1], *last)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        needs_x, *needs_parameters = ctx.needs_input_grad
-        n_layers = len(needs_parameters) // 2
-        inputs, weights = ctx.saved_tensors[:n_layers], ctx.saved_tensors[n_layers:]
-        grads: list[Tensor | None] = []
-        for layer in reversed(range(n_layers)):
+        needs_x, needs_theta, *needs_extra = ctx.needs_input_grad[2:]
+        theta, *inputs = ctx.saved_tensors
+        ensemble: Ensemble = ctx.ensemble
+        weights = [weight for weight, _ in ensemble.layers(theta, ctx.n_first)]
+        whole = ctx.n_first is None
+        d_theta = (torch.empty_like if whole else torch.zeros_like)(theta) if needs_theta else None
+        slots = ensemble.layers(d_theta, ctx.n_first) if d_theta is not None else None
+        # parameters of the activation, if it has any (PReLU)
+        extra = [p for p, needed in zip(ensemble.activation.parameters(), needs_extra, strict=True) if needed]
+        d_extra = [torch.zeros_like(p) for p in extra]
+        for layer in reversed(range(len(weights))):
             x, weight = inputs[layer], weights[layer]
-            needs_weight, needs_bias = needs_parameters[2 * layer : 2 * layer + 2]
-            shared = x.dim() == 2
-            grads.append(grad.sum(2, keepdim=True) if needs_bias else None)
-            if shared:
-                flat = grad.flatten(0, 1)
-                grads.append(torch.mm(flat, x.t()).view_as(weight) if needs_weight else None)
-                grad_x = torch.mm(weight.flatten(0, 1).t(), flat) if needs_x else None
+            flat = grad.flatten(0, 1)
+            if slots is not None:
+                d_weight, d_bias = slots[layer]
+                torch.sum(grad, 2, keepdim=True, out=d_bias)
+                if x.dim() == 2 and whole:
+                    torch.mm(flat, x.t(), out=d_weight.flatten(0, 1))
+                else:
+                    _products(grad, x.expand(len(weight), *x.shape[-2:]).transpose(1, 2), out=d_weight)
+            if layer == 0:
+                d_x = torch.mm(weight.flatten(0, 1).t(), flat) if needs_x else None
             else:
-                grads.append(_products(grad, x.transpose(1, 2)) if needs_weight else None)
-                grad_x = _products(weight.transpose(1, 2), grad) if layer > 0 or needs_x else None
-            if layer > 0:
-                assert grad_x is not None
-                grad = torch.ops.aten.threshold_backward.grad_input(grad_x, x, 0, grad_input=grad_x)
-        return grad_x, *reversed(grads)
+                grad = _products(weight.transpose(1, 2), grad)
+                if ensemble.is_relu:
+                    torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
+                else:
+                    z, h = ctx.graphs[layer - 1]
+                    grad, *more = torch.autograd.grad(h, [z, *extra], grad)
+                    d_extra = [a + b for a, b in zip(d_extra, more, strict=True)]
+        filled = iter(d_extra)
+        return None, None, d_x, d_theta, *(next(filled) if needed else None for needed in needs_extra)
 
 
 _run: Callable[..., Tensor] = _Layers.apply
 
 
 class Ensemble(nn.Module):
-    """``n_nets`` multilayer perceptrons on the same input, each initialised as torch initialises ``nn.Linear``."""
+    """``n_nets`` multilayer perceptrons on the same input, each initialised as torch initialises ``nn.Linear``.
+
+    All weights are one parameter, ``theta``: optimizers and target updates pass over it once. Its gradient is written
+    in place, layer by layer. The layers compute with the batch in the last dimension, where the first layer of all nets
+    is one product with their shared input, and so is the gradient with respect to it.
+    """
 
     def __init__(
         self,
@@ -88,25 +119,25 @@ class Ensemble(nn.Module):
         activation: type[nn.Module] = nn.ReLU,
     ) -> None:
         super().__init__()
-        sizes = [n_inputs, *hidden, n_outputs]
-        nets = [[nn.Linear(i, o) for i, o in pairwise(sizes)] for _ in range(n_nets)]
-        layers = list(zip(*nets, strict=True))
-        self.weights = nn.ParameterList(torch.stack([net.weight.detach() for net in layer]) for layer in layers)
-        self.biases = nn.ParameterList(torch.stack([net.bias.detach() for net in layer])[..., None] for layer in layers)
+        self.n_nets, self.sizes = n_nets, (n_inputs, *hidden, n_outputs)
+        nets = [[nn.Linear(n_in, n_out) for n_in, n_out in pairwise(self.sizes)] for _ in range(n_nets)]
+        stacked: list[Tensor] = []
+        for layer in zip(*nets, strict=True):
+            stacked.append(torch.stack([net.weight for net in layer]))
+            stacked.append(torch.stack([net.bias for net in layer])[..., None])
+        self.theta = nn.Parameter(torch.cat([each.detach().flatten() for each in stacked]))
+        self._lengths, self._shapes = [each.numel() for each in stacked], [each.shape for each in stacked]
         self.activation = activation()
+        self.is_relu = activation is nn.ReLU
+
+    def layers(self, theta: Tensor, n_first: int | None = None) -> list[tuple[Tensor, Tensor]]:
+        """Weights (n_nets, n_out, n_in) and biases (n_nets, n_out, 1) of each layer, as views of ``theta``"""
+        views = [part.view(shape) for part, shape in zip(theta.split(self._lengths), self._shapes, strict=True)]
+        if n_first is not None:
+            views = [view[:n_first] for view in views]
+        return list(zip(views[::2], views[1::2], strict=True))
 
     def forward(self, x: Tensor, n_first: int | None = None) -> Tensor:
         """(batch, n_inputs) -> (n_nets, batch, n_outputs), or of the ``n_first`` nets alone"""
-        assert x.shape == (len(x), self.weights[0].shape[2])
-        layers = list(zip(self.weights, self.biases, strict=True))
-        if n_first is not None:
-            layers = [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
-        h = x.t()
-        if type(self.activation) is nn.ReLU:
-            h = _run(h, *chain.from_iterable(layers))
-        else:
-            *hidden, last = layers
-            for layer in hidden:
-                h = self.activation(_run(h, *layer))
-            h = _run(h, *last)
-        return h.transpose(1, 2)
+        assert x.shape == (len(x), self.sizes[0])
+        return _run(self, n_first, x.t(), self.theta, *self.activation.parameters()).transpose(1, 2)

@@ -125,6 +125,6 @@ def test_a_diverged_policy_is_named():
 
 def test_a_diverged_critic_is_named():
     model = make("acc", "Pendulum-v1", learning_starts=10_000)
-    model.critic.ensemble.weights[0].data.fill_(np.nan)
+    model.critic.ensemble.theta.data.fill_(np.nan)
     with pytest.raises(ValueError, match="gap is nan at step 200: the critic or the returns are no longer finite"):
         model.learn(1000)

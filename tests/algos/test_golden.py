@@ -1,6 +1,7 @@
 """Numbers of the official implementation: given its weights, minibatches and noise, we arrive at its weights."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import gymnasium as gym
@@ -24,20 +25,14 @@ class Shapes(gym.Env):
         self.action_space = spaces.Box(-1, 1, (n_actions,), np.float32)
 
 
-def load_critic(critic, golden, prefix):
-    for i, (weight, bias) in enumerate(zip(critic.ensemble.weights, critic.ensemble.biases, strict=True)):
-        layer = f"fc{i}" if i < len(critic.ensemble.weights) - 1 else "last_fc"
-        for net in range(len(weight)):
-            weight.data[net] = th.tensor(golden[f"{prefix}/qf{net}.{layer}.weight"])
-            bias.data[net, :, 0] = th.tensor(golden[f"{prefix}/qf{net}.{layer}.bias"])
-
-
-def load_actor(actor, golden, prefix):
-    for i, layer in enumerate([m for m in actor.latent_pi if isinstance(m, th.nn.Linear)]):
-        layer.weight.data = th.tensor(golden[f"{prefix}/net.fc{i}.weight"])
-        layer.bias.data = th.tensor(golden[f"{prefix}/net.fc{i}.bias"])
-    (actor.mu.weight.data, actor.log_std.weight.data) = th.tensor(golden[f"{prefix}/net.last_fc.weight"]).chunk(2)
-    (actor.mu.bias.data, actor.log_std.bias.data) = th.tensor(golden[f"{prefix}/net.last_fc.bias"]).chunk(2)
+def load_nets(ensemble, golden, names):
+    """``names[i]`` is the prefix of net i's weights."""
+    layers = ensemble.layers(ensemble.theta.data)
+    for i, (weight, bias) in enumerate(layers):
+        layer = f"fc{i}" if i < len(layers) - 1 else "last_fc"
+        for net, name in enumerate(names):
+            weight[net] = th.tensor(golden[f"{name}.{layer}.weight"])
+            bias[net, :, 0] = th.tensor(golden[f"{name}.{layer}.bias"])
 
 
 def model_with(golden, config, state):
@@ -56,9 +51,10 @@ def model_with(golden, config, state):
         policy_kwargs={"net_arch": {"pi": config["actor_hidden"], "qf": config["critic_hidden"]}},
         device="cpu",
     )
-    load_critic(model.critic, golden, f"{state}/critic")
-    load_critic(model.critic_target, golden, f"{state}/critic_target")
-    load_actor(model.actor, golden, f"{state}/actor")
+    for critic in ("critic", "critic_target"):
+        nets = [f"{state}/{critic}/qf{i}" for i in range(config["n_critics"])]
+        load_nets(getattr(model, critic).ensemble, golden, nets)
+    load_nets(model.actor.net, golden, [f"{state}/actor/net"])
     model.log_ent_coef.data = th.tensor(golden[f"{state}/log_alpha"])
     model.set_logger(Logger(None, []))
     return model
@@ -70,21 +66,18 @@ def parameters(model):
 
 
 def train_on_recorded(model, golden, config, monkeypatch):
-    noise = iter(th.tensor(golden[f"noise{i}"]) for i in range(10_000))
-    batches = iter(range(10_000))
+    noise = (th.tensor(golden[f"noise{i}"]) for i in count())
+    batches = count()
 
     def sample(batch_size, env=None):
-        batch = {
-            key: th.tensor(golden[f"batch{next_index}/{key}"])
-            for next_index in [next(batches)]
-            for key in ("state", "action", "next_state", "not_done", "reward")
-        }
+        i, keys = next(batches), ("state", "action", "next_state", "not_done", "reward")
+        batch = {key: th.tensor(golden[f"batch{i}/{key}"]) for key in keys}
         return ReplayBufferSamples(
             batch["state"], batch["action"], batch["next_state"], 1 - batch["not_done"], batch["reward"]
         )
 
     monkeypatch.setattr(model.replay_buffer, "sample", sample)
-    monkeypatch.setattr(th.distributions.Normal, "rsample", lambda self: self.loc + self.scale * next(noise))
+    monkeypatch.setattr(th, "randn", lambda *shape, device: next(noise))
     model.train(config["steps"], config["batch"])
 
 
@@ -94,6 +87,9 @@ def test_training_steps_end_at_the_official_weights(name, monkeypatch):
     config = json.loads(str(golden["config"]))
     model, expected = (model_with(golden, config, state) for state in ("before", "after"))
     train_on_recorded(model, golden, config, monkeypatch)
-    for (key, ours), (_, official) in zip(parameters(model), parameters(expected), strict=True):
-        largest = official.abs().max()
-        th.testing.assert_close(ours, official, rtol=1e-4, atol=1e-4 * largest.item(), msg=key)
+    before = model_with(golden, config, "before")
+    for (key, ours), (_, official), (_, start) in zip(*map(parameters, (model, expected, before)), strict=True):
+        largest, moved = official.abs().max().item(), (official - start).abs().max().item()
+        th.testing.assert_close(ours, official, rtol=1e-4, atol=1e-4 * largest, msg=key)
+        # the steps are small: their directions must agree too
+        th.testing.assert_close(ours, official, rtol=0, atol=1e-2 * moved, msg=key)

@@ -48,6 +48,7 @@ ACTOR_CRITIC = {
     "linear critics": {"policy_kwargs": {"net_arch": {"pi": [8], "qf": []}}},
     "normal noise": {"action_noise": NormalActionNoise(np.zeros(1), 0.1 * np.ones(1))},
     "correlated noise": {"action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), 0.1 * np.ones(1))},
+    "activation with parameters": {"policy_kwargs": {"activation_fn": th.nn.PReLU}},
     "more critics": {"n_critics": 3},
     "more critic updates": {"critic_updates": 3},
 }

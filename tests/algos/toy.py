@@ -47,7 +47,7 @@ def last_layers(model, kind):
             yield linear.weight, linear.bias
     else:
         for critic in (model.critic, model.critic_target):
-            yield critic.ensemble.weights[-1], critic.ensemble.biases[-1]
+            yield critic.ensemble.layers(critic.ensemble.theta)[-1]
 
 
 def gap(model):

@@ -7,46 +7,54 @@ from torch import nn
 from acc_rl.nn.ensemble import Ensemble
 
 
-def separate(ensemble, hidden, activation):
+def separate(ensemble, activation):
     """The same nets as torch modules of their own."""
-    n_nets = len(ensemble.weights[0])
     nets = []
-    for i in range(n_nets):
+    for i in range(ensemble.n_nets):
         layers = []
-        for weight, bias in zip(ensemble.weights, ensemble.biases, strict=True):
+        for weight, bias in ensemble.layers(ensemble.theta.detach()):
             linear = nn.Linear(weight.shape[2], weight.shape[1]).double()
-            linear.weight.data, linear.bias.data = weight[i].data.clone(), bias[i, :, 0].data.clone()
-            layers += [linear, activation()]
+            linear.weight.data, linear.bias.data = weight[i].clone(), bias[i, :, 0].clone()
+            layers += [linear, activation]
         nets.append(nn.Sequential(*layers[:-1]))
     return nets
 
 
-@settings(max_examples=60)
+@settings(max_examples=100)
 @given(
     n_nets=st.integers(1, 5),
     n_inputs=st.integers(1, 6),
     hidden=st.lists(st.integers(1, 9), max_size=3),
     n_outputs=st.integers(1, 5),
     batch=st.integers(1, 7),
-    activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU]),
+    activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU, nn.PReLU]),
+    n_first=st.sampled_from([None, 1]),
 )
-def test_outputs_and_gradients_equal_separate_nets(n_nets, n_inputs, hidden, n_outputs, batch, activation):
+def test_outputs_and_gradients_equal_separate_nets(n_nets, n_inputs, hidden, n_outputs, batch, activation, n_first):
     ensemble = Ensemble(n_nets, n_inputs, hidden, n_outputs, activation).double()
-    nets = separate(ensemble, hidden, activation)
+    shared = activation().double()
+    nets = separate(ensemble, shared)
     x, x_alone = (
         th.linspace(-1, 1, batch * n_inputs).double().view(batch, n_inputs).requires_grad_() for _ in range(2)
     )
-    out, expected = ensemble(x), th.stack([net(x_alone) for net in nets])
-    assert out.shape == (n_nets, batch, n_outputs)
+    out, expected = ensemble(x, n_first), th.stack([net(x_alone) for net in nets[:n_first]])
+    assert out.shape == (n_first or n_nets, batch, n_outputs)
     th.testing.assert_close(out, expected)
     factor = th.linspace(-1, 2, out.numel()).double().view_as(out)
     (out * factor).sum().backward()
     (expected * factor).sum().backward()
     th.testing.assert_close(x.grad, x_alone.grad)
-    for layer, (weight, bias) in enumerate(zip(ensemble.weights, ensemble.biases, strict=True)):
+    for layer, (weight, bias) in enumerate(ensemble.layers(ensemble.theta.grad)):
         for i, net in enumerate(nets):
-            th.testing.assert_close(weight.grad[i], net[2 * layer].weight.grad)
-            th.testing.assert_close(bias.grad[i, :, 0], net[2 * layer].bias.grad)
+            if n_first is None or i < n_first:
+                th.testing.assert_close(weight[i], net[2 * layer].weight.grad)
+                th.testing.assert_close(bias[i, :, 0], net[2 * layer].bias.grad)
+            else:
+                assert not weight[i].any()
+                assert not bias[i].any()
+    if hidden:
+        for ours, theirs in zip(ensemble.activation.parameters(), shared.parameters(), strict=True):
+            th.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_frozen_parameters_get_no_gradient_but_inputs_do():
@@ -62,11 +70,11 @@ def test_frozen_parameters_get_no_gradient_but_inputs_do():
 def test_two_passes_before_one_backward():
     ensemble, x = Ensemble(2, 3, [4, 4], 1), th.randn(5, 3)
     (ensemble(x).sum() + ensemble(2 * x).sum()).backward()
-    together = ensemble.weights[0].grad.clone()
+    together = ensemble.theta.grad.clone()
     ensemble.zero_grad()
     ensemble(x).sum().backward()
     ensemble(2 * x).sum().backward()
-    th.testing.assert_close(ensemble.weights[0].grad, together)
+    th.testing.assert_close(ensemble.theta.grad, together)
 
 
 def test_initialisation_is_that_of_separate_linears():
@@ -76,8 +84,9 @@ def test_initialisation_is_that_of_separate_linears():
     for i in range(2):
         first, second = nn.Linear(3, 4), nn.Linear(4, 1)
         for layer, linear in enumerate((first, second)):
-            assert th.equal(ensemble.weights[layer][i], linear.weight)
-            assert th.equal(ensemble.biases[layer][i, :, 0], linear.bias)
+            weight, bias = ensemble.layers(ensemble.theta)[layer]
+            assert th.equal(weight[i], linear.weight)
+            assert th.equal(bias[i, :, 0], linear.bias)
 
 
 def test_a_wrong_input_size_is_refused():

@@ -1,0 +1,77 @@
+"""Actors for SB3's policies, built on the same fast nets as the critics."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs
+from torch import nn
+
+from acc_rl.nn.ensemble import Ensemble
+from acc_rl.nn.gaussian import squashed_gaussian
+
+
+class _Actor(BasePolicy):
+    """pi(s): features, then one net with ``outputs_per_action`` outputs for each dimension of the action."""
+
+    outputs_per_action: ClassVar[int]
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Box,
+        net_arch: list[int],
+        features_extractor: BaseFeaturesExtractor,
+        features_dim: int,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        normalize_images: bool = True,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor=features_extractor,
+            normalize_images=normalize_images,
+            squash_output=True,
+        )
+        n_outputs = self.outputs_per_action * get_action_dim(action_space)
+        self.net = Ensemble(1, features_dim, net_arch, n_outputs, activation_fn)
+
+    def outputs(self, obs: PyTorchObs) -> th.Tensor:
+        """(batch, outputs_per_action * n_actions)"""
+        out: th.Tensor = self.net(self.extract_features(obs, self.features_extractor))
+        return out[0]
+
+    def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        actions: th.Tensor = self(observation, deterministic)
+        return actions
+
+
+class GaussianActor(_Actor):
+    """a = tanh(mean + std * noise), for soft actor-critics."""
+
+    outputs_per_action = 2
+
+    def forward(self, obs: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        if deterministic:
+            return self.outputs(obs).chunk(2, dim=1)[0].tanh()
+        return self.action_log_prob(obs)[0]
+
+    def action_log_prob(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
+        """a ~ pi(s) and log pi(a|s), (batch, n_actions) and (batch,)"""
+        outputs = self.outputs(obs)
+        noise = th.randn(len(outputs), outputs.shape[1] // 2, device=outputs.device)
+        return squashed_gaussian(outputs, noise)
+
+
+class DeterministicActor(_Actor):
+    """a = tanh(output), for TD3 and DDPG."""
+
+    outputs_per_action = 1
+
+    def forward(self, obs: PyTorchObs, deterministic: bool = True) -> th.Tensor:
+        return self.outputs(obs).tanh()

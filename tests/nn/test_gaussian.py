@@ -1,0 +1,48 @@
+import math
+
+import pytest
+import torch as th
+from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
+
+from acc_rl.nn.gaussian import squashed_gaussian
+
+
+def test_by_hand():
+    """Mean 0, log_std 0, noise 1: a = tanh(1), log pi = -1/2 - log(2 pi)/2 - log(1 - a^2)"""
+    actions, log_prob = squashed_gaussian(th.zeros(1, 2, dtype=th.double), th.ones(1, 1, dtype=th.double))
+    assert actions.item() == pytest.approx(math.tanh(1))
+    expected = -0.5 - 0.5 * math.log(2 * math.pi) - math.log(1 - math.tanh(1) ** 2)
+    assert log_prob.item() == pytest.approx(expected, abs=1e-5)
+
+
+def sb3(outputs, noise):
+    mean, log_std = outputs.chunk(2, dim=1)
+    distribution = SquashedDiagGaussianDistribution(mean.shape[1]).proba_distribution(mean, log_std.clamp(-20, 2))
+    gaussian = mean + log_std.clamp(-20, 2).exp() * noise
+    return gaussian.tanh(), distribution.log_prob(gaussian.tanh(), gaussian)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 5.0])
+def test_values_and_gradients_equal_sb3s_distribution(scale):
+    generator = th.Generator().manual_seed(0)
+    outputs = scale * th.randn(50, 6, generator=generator, dtype=th.double)
+    outputs[:5, 3:] = 3.0  # standard deviations beyond the clip
+    noise, weight = th.randn(50, 3, generator=generator, dtype=th.double), th.randn(50, 3, generator=generator).double()
+    grads = []
+    for function in (squashed_gaussian, sb3):
+        leaf = outputs.clone().requires_grad_()
+        actions, log_prob = function(leaf, noise)
+        ((actions * weight).sum() + (log_prob * weight[:, 0]).sum()).backward()
+        grads.append((actions.detach(), log_prob.detach(), leaf.grad))
+    for ours, theirs in zip(*grads, strict=True):
+        th.testing.assert_close(ours, theirs)
+    assert not grads[0][2][:5, 3:].any()
+
+
+def test_gradient_of_each_output_alone():
+    noise = th.randn(4, 2, dtype=th.double)
+    for index in (0, 1):
+        th.autograd.gradcheck(
+            lambda outputs, index=index: squashed_gaussian(outputs, noise)[index],
+            th.randn(4, 4, dtype=th.double, requires_grad=True),
+        )
