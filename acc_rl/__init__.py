@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from acc_rl.algos.td3 import ACCDDPG, ACCTD3, TD3
     from acc_rl.algos.tqc import ACC, TQC
     from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
+    from acc_rl.runs.callbacks import ValueErrorCallback
+    from acc_rl.runs.policy import load_policy
+    from acc_rl.runs.spec import RunSpec
+    from acc_rl.runs.train import train
 
 __all__ = [
     "ACC",
@@ -25,6 +29,10 @@ __all__ = [
     "AnyQ",
     "BiasSettings",
     "FixedBias",
+    "RunSpec",
+    "ValueErrorCallback",
+    "load_policy",
+    "train",
 ]
 __version__ = "0.1.0"
 
@@ -42,6 +50,10 @@ _HOME = {
     "AdaptiveBias": "acc_rl.core.bias",
     "BiasSettings": "acc_rl.core.bias",
     "FixedBias": "acc_rl.core.bias",
+    "RunSpec": "acc_rl.runs.spec",
+    "ValueErrorCallback": "acc_rl.runs.callbacks",
+    "load_policy": "acc_rl.runs.policy",
+    "train": "acc_rl.runs.train",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -88,6 +88,98 @@ class Eval:
         )
 
 
+@dataclass(frozen=True)
+class Export:
+    """Write the policy of a run as an ONNX file: raw observations in, env actions out.
+
+    The file is compared with torch on 1000 observations before it is kept.
+
+    example:
+      acc export runs/Hopper-v5_acc_seed0 policy.onnx
+    """
+
+    run_folder: tyro.conf.Positional[Path]
+    """the run's folder"""
+    file: tyro.conf.Positional[Path]
+    """the file to write"""
+
+    def run(self) -> None:
+        from acc_rl.runs.export import TRIED, export_onnx
+        from acc_rl.runs.policy import load_policy
+
+        difference = export_onnx(load_policy(self.run_folder), self.file)
+        print(f"{self.file}: equal to torch on {TRIED} observations (largest difference {difference:.1e})")
+
+
+@dataclass(frozen=True)
+class Play:
+    """Watch the policy of a run: in a window, or as a video where there is no screen.
+
+    examples:
+      acc play runs/Hopper-v5_acc_seed0
+      acc play runs/Hopper-v5_acc_seed0 --video hopper.mp4
+    """
+
+    run_folder: tyro.conf.Positional[Path]
+    """the run's folder"""
+    video: Path | None = None
+    """file to write instead of opening a window"""
+    episodes: int = 1
+    """episodes to play"""
+    seed: int = 0
+    """decides their starts"""
+
+    def run(self) -> None:
+        from acc_rl.runs.play import play
+
+        spec = read_spec(self.run_folder)
+        for number, result in enumerate(play(self.run_folder, spec.env, self.episodes, self.seed, self.video)):
+            print(f"episode {number}: return {result['return']:.1f}, {result['length']} steps")
+        if self.video is not None:
+            print(f"video: {self.video}")
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Say whether the critic of a saved model over- or underestimates, with numbers and a plot.
+
+    For models of SB3 and sb3-contrib (sac, td3, ddpg, tqc, dqn, qrdqn) as their `save` leaves them.
+
+    example:
+      acc diagnose model.zip --algo sac --env Hopper-v5
+    """
+
+    model: tyro.conf.Positional[Path]
+    """the model's zip file"""
+    algo: str
+    """sac, td3, ddpg, tqc, dqn or qrdqn; with --trust-pickle also the algorithms of this package"""
+    env: str
+    """the task it was trained on"""
+    episodes: int = 20
+    """episodes to compare on"""
+    seed: int = 0
+    """decides their starts and the policy's noise"""
+    plot: Path | None = None
+    """picture of Q against return to write (default: beside the model)"""
+    trust_pickle: bool = False
+    """also load what the zip has pickled; it can run any code"""
+
+    def run(self) -> None:
+        from acc_rl.runs.diagnose import diagnose, load_model
+        from acc_rl.runs.spec import full_name
+
+        if self.episodes < 2:
+            raise ValueError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
+        env_id = full_name(self.env)
+        result = diagnose(
+            load_model(self.model, self.algo, env_id, self.trust_pickle), env_id, self.episodes, self.seed
+        )
+        plot = self.plot or self.model.with_suffix(".diagnosis.png")
+        result.draw(plot, f"{self.algo} on {env_id}")
+        pairs = sum(map(len, result.returns))
+        print(f"The critic {result.verdict()} ({pairs} pairs of {self.episodes} episodes on {env_id}); plot: {plot}")
+
+
 def read_spec(folder: Path) -> RunSpec:
     content = records.read_json(folder / records.SPEC)
     content.pop("resolved", None)
@@ -141,13 +233,17 @@ def parse_train(arguments: Sequence[str]) -> Train:
     return command
 
 
-def parse_eval(arguments: Sequence[str]) -> Eval:
-    return tyro.cli(Eval, prog="acc eval", args=list(arguments), registry=whole_numbers())
+def parser(command: type[Any]) -> Callable[[Sequence[str]], Any]:
+    name = f"acc {command.__name__.lower()}"
+    return lambda arguments: tyro.cli(command, prog=name, args=list(arguments), registry=whole_numbers())
 
 
-COMMANDS: dict[str, tuple[str, Any]] = {
+COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
     "train": ("train an algorithm on a task", parse_train),
-    "eval": ("evaluate the policy of a run", parse_eval),
+    "eval": ("evaluate the policy of a run", parser(Eval)),
+    "play": ("watch the policy of a run", parser(Play)),
+    "diagnose": ("say whether the critic of an SB3 model is biased", parser(Diagnose)),
+    "export": ("write the policy of a run as an ONNX file", parser(Export)),
 }
 
 HELP = """usage: acc COMMAND ...
@@ -158,7 +254,7 @@ commands:
 {commands}
 
 `acc COMMAND --help` explains each, with examples. To begin: acc train Hopper --steps 1e5
-""".format(commands="\n".join(f"  {name:<8} {about}" for name, (about, _) in COMMANDS.items()))
+""".format(commands="\n".join(f"  {name:<9} {about}" for name, (about, _) in COMMANDS.items()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,9 +15,8 @@ MIB = 1 << 20
 def keep_freed_memory() -> None:
     """Let glibc keep up to 1 GiB of freed memory for the next training step.
 
-    By default it hands the gradients' memory back to the system after each backward pass and faults it in again,
-    page by page, in the next: a fifth of the time of a paper-sized training step (benchmarks/update_step.py).
-    Other C libraries are left alone.
+    By default it hands the gradients' memory back to the system after each backward pass and faults it in again, page
+    by page, in the next. Other C libraries are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -141,3 +141,12 @@ class Ensemble(nn.Module):
         """(batch, n_inputs) -> (n_nets, batch, n_outputs), or of the ``n_first`` nets alone"""
         assert x.shape == (len(x), self.sizes[0])
         return _run(self, n_first, x.t(), self.theta, *self.activation.parameters()).transpose(1, 2)
+
+    def sequential(self, net: int) -> nn.Sequential:
+        """A copy of one net in torch's own modules, for export"""
+        modules: list[nn.Module] = []
+        for weight, bias in self.layers(self.theta.detach()):
+            linear = nn.Linear(weight.shape[2], weight.shape[1])
+            linear.weight.data, linear.bias.data = weight[net].clone(), bias[net, :, 0].clone()
+            modules += [linear, self.activation]
+        return nn.Sequential(*modules[:-1])

@@ -89,6 +89,12 @@ def test_initialisation_is_that_of_separate_linears():
             assert th.equal(bias[i, :, 0], linear.bias)
 
 
+def test_a_net_alone_in_torchs_own_modules():
+    ensemble, x = Ensemble(3, 4, [5, 6], 2, nn.Tanh), th.randn(7, 4)
+    for i in range(3):
+        th.testing.assert_close(ensemble.sequential(i)(x), ensemble(x)[i])
+
+
 def test_a_wrong_input_size_is_refused():
     with pytest.raises(AssertionError):
         Ensemble(2, 3, [4], 1)(th.zeros(5, 4))
