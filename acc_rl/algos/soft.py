@@ -53,12 +53,12 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
         if self.ent_coef_optimizer is not None:
             assert self.log_ent_coef is not None
             assert isinstance(self.target_entropy, float)
-            # the logarithm itself, not its exponential: https://github.com/rail-berkeley/softlearning/issues/37
-            loss = -(self.log_ent_coef * (log_prob.detach() + self.target_entropy)).mean()
-            self.ent_coef_optimizer.zero_grad()
-            loss.backward()
+            # loss = -log(alpha) * excess, with the logarithm itself as factor, not alpha:
+            # https://github.com/rail-berkeley/softlearning/issues/37
+            excess = (log_prob.detach().mean() + self.target_entropy).reshape(1)
+            self.record_metrics({"ent_coef_loss": -self.log_ent_coef * excess})
+            self.log_ent_coef.grad = -excess
             self.ent_coef_optimizer.step()
-            self.record_metrics({"ent_coef_loss": loss})
 
     def entropy_bonus(self, obs: PyTorchObs) -> th.Tensor:
         return -self.temperature * self.actor.action_log_prob(obs)[1]

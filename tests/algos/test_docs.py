@@ -9,6 +9,15 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "own_algorithm.md").read_text(), flags=re.DOTALL)
 
 
+def test_value_error_of_sb3s_own_sac(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(), flags=re.DOTALL)
+    (block,) = [block for block in blocks if "ValueErrorCallback" in block]
+    exec(block.replace("10_000", "2_200").replace('"Pendulum-v1",', '"Pendulum-v1", gradient_steps=0,'), {})
+    (row,) = (tmp_path / "value_error.jsonl").read_text().splitlines()
+    assert '"pairs": 1000' in row
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=["any critic", "other names"])
 def test_recipe(block, tmp_path):
     names = {"__name__": "recipe"}

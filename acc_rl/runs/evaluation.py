@@ -1,0 +1,59 @@
+"""Test episodes with deterministic actions, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from acc_rl.core.episodes import join
+from acc_rl.runs.envs import EVALUATION, episode_seed
+
+Act = Callable[[Any], Any]
+"""a batch of observations -> a batch of actions"""
+
+
+def evaluate(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """One episode per env, in step with each other so that the policy acts for all in one call.
+
+    Gives return and length of each, and whether ``info["success"]`` (or "is_success") was ever true where it is told.
+    """
+    episodes: list[dict[str, Any]] = [{"seed": seed, "return": 0.0, "length": 0} for seed in seeds]
+    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    running = list(range(len(seeds)))
+    while running:
+        actions = act(join([observations[i] for i in running], np.stack))
+        still = []
+        for i, action in zip(running, actions, strict=True):
+            observations[i], reward, terminated, truncated, info = envs[i].step(action)
+            episode = episodes[i]
+            episode["return"] += float(reward)
+            episode["length"] += 1
+            success = info.get("success", info.get("is_success"))
+            if success is not None:
+                episode["success"] = bool(success) or episode.get("success", False)
+            if not (terminated or truncated):
+                still.append(i)
+        running = still
+    return episodes
+
+
+def evaluation_seeds(run_seed: int, number: int, episodes: int) -> list[int]:
+    """Seeds of the ``number``-th evaluation: a function of the run's seed and that number alone"""
+    return [episode_seed(run_seed, EVALUATION, number, episode) for episode in range(episodes)]
+
+
+def summary(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A row of evaluations.jsonl"""
+    returns = [episode["return"] for episode in episodes]
+    row: dict[str, Any] = {
+        "mean_return": float(np.mean(returns)),
+        "std_return": float(np.std(returns)),
+        "returns": returns,
+        "lengths": [episode["length"] for episode in episodes],
+    }
+    if all("success" in episode for episode in episodes):
+        row["success"] = float(np.mean([episode["success"] for episode in episodes]))
+    return row

@@ -1,0 +1,81 @@
+"""A policy as an ONNX file: raw observations in, env actions out."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import preprocess_obs
+from torch import nn
+
+from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.runs.policy import Policy, acting_module
+
+TRIED = 1000
+"""observations on which the file is compared with torch"""
+TOLERANCE = 1e-5
+
+
+class _Acting(nn.Module):
+    """The deterministic action in plain torch modules, scaled to the env's range"""
+
+    low: th.Tensor
+    high: th.Tensor
+
+    def __init__(self, policy: BasePolicy) -> None:
+        super().__init__()
+        actor = acting_module(policy)
+        if not isinstance(actor, (GaussianActor, DeterministicActor)):
+            raise ValueError(f"{type(actor).__name__} cannot be exported: only actors for continuous actions can")
+        if not isinstance(policy.observation_space, spaces.Box):
+            raise ValueError(f"a policy on {policy.observation_space} cannot be exported: only Box observations can")
+        self.space, self.extractor, self.net = policy.observation_space, actor.features_extractor, actor.net.sequential(0)
+        assert isinstance(policy.action_space, spaces.Box)
+        self.shape = policy.action_space.shape
+        self.n_actions = int(np.prod(self.shape))
+        self.register_buffer("low", th.as_tensor(policy.action_space.low.flatten()))
+        self.register_buffer("high", th.as_tensor(policy.action_space.high.flatten()))
+
+    def forward(self, observation: th.Tensor) -> th.Tensor:
+        outputs = self.net(self.extractor(preprocess_obs(observation, self.space)))
+        unit = outputs[:, : self.n_actions].tanh()  # a Gaussian's means come first
+        actions: th.Tensor = self.low + 0.5 * (unit + 1.0) * (self.high - self.low)
+        return actions.reshape(-1, *self.shape)
+
+
+def export_onnx(policy: Policy, path: Path) -> float:
+    """Write the file, compare it with torch on 1000 observations, and give the largest difference."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ValueError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
+    module = _Acting(policy.policy).eval()
+    space = module.space
+    example = th.as_tensor(np.stack([space.sample() for _ in range(2)])).float()
+    aside = path.with_name(path.name + ".part")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter warns of its own future
+        th.onnx.export(
+            module,
+            (example,),
+            str(aside),
+            dynamo=False,
+            input_names=["observation"],
+            output_names=["action"],
+            dynamic_axes={"observation": {0: "batch"}, "action": {0: "batch"}},
+        )
+    space.seed(0)
+    observations = np.stack([space.sample() for _ in range(TRIED)]).astype(np.float32)
+    session: Any = onnxruntime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
+    (actions,) = session.run(None, {"observation": observations})
+    difference = float(np.abs(actions - policy(observations)).max())
+    if not difference < TOLERANCE * max(1.0, float(np.abs(module.high.numpy()).max())):
+        aside.unlink()
+        raise ValueError(f"the exported policy differs from torch's by {difference:g}: nothing was written")
+    aside.replace(path)
+    return difference

@@ -1,0 +1,69 @@
+"""How far a run has come: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.callbacks import BaseCallback
+
+from acc_rl.runs.callbacks import EvaluationCallback
+
+
+class ProgressCallback(BaseCallback):
+    """Steps per second, time left, last evaluation, d or beta, gap."""
+
+    def __init__(self, total: int, title: str, evaluation: EvaluationCallback, console: Console) -> None:
+        super().__init__()
+        self.total, self.title, self.evaluation, self.console = total, title, evaluation, console
+        self.bar: Progress | None = None
+        self.shown = 0.0
+        self.pause = 0.2 if console.is_terminal else 30.0
+        """seconds between two signs of life"""
+
+    def _on_training_start(self) -> None:
+        self.start, self.first = time.monotonic(), self.model.num_timesteps
+        if self.console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), TimeRemainingColumn())
+            self.bar = Progress(*columns, console=self.console)
+            self.task = self.bar.add_task(self.title, total=self.total, completed=self.first, text="")
+            self.bar.start()
+
+    def _on_step(self) -> bool:
+        if time.monotonic() - self.shown > self.pause:
+            self._show()
+        return True
+
+    def _on_training_end(self) -> None:
+        self._show()
+        self.close()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def _show(self) -> None:
+        self.shown = time.monotonic()
+        text = "  ".join(self.parts())
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.model.num_timesteps, text=text)
+        else:
+            self.console.print(f"{self.title}: {text}", highlight=False, soft_wrap=True)
+
+    def parts(self) -> list[str]:
+        done = self.model.num_timesteps
+        rate = (done - self.first) / max(time.monotonic() - self.start, 1e-9)
+        parts = [f"{done}/{self.total}", f"{rate:.0f} steps/s"]
+        if self.evaluation.last is not None:
+            parts.append(f"evaluation {self.evaluation.last['mean_return']:.1f}")
+        metrics: dict[str, Any] = dict(self.model.bias_metrics()) if hasattr(self.model, "bias_metrics") else {}
+        if "dropped_per_net" in metrics:
+            parts.append(f"d {metrics['dropped_per_net']:.2f}")
+        elif "beta" in metrics:
+            parts.append(f"beta {metrics['beta']:.2f}")
+        if "gap" in metrics:
+            parts.append(f"gap {metrics['gap']:+.2f}")
+        return parts

@@ -1,0 +1,251 @@
+"""What a run is: everything that decides its result. No torch, so that the command line starts at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import tyro
+
+from acc_rl.algos.registry import find
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of the algorithm; what is not given stays at the paper's default."""
+
+    learning_rate: float | None = None
+    """step size of all optimizers"""
+    batch_size: int | None = None
+    """transitions per minibatch"""
+    buffer_size: int | None = None
+    """transitions in the replay buffer"""
+    learning_starts: int | None = None
+    """env steps with random actions before learning starts"""
+    gamma: float | None = None
+    """discount factor"""
+    tau: float | None = None
+    """share by which the targets follow per update"""
+    train_freq: int | None = None
+    """env steps between two rounds of training"""
+    gradient_steps: int | None = None
+    """gradient steps per round, -1 for as many as env steps"""
+    critic_updates: int | None = None
+    """critic updates per gradient step, each on its own minibatch"""
+    n_critics: int | None = None
+    """nets in the ensemble"""
+    n_atoms: int | None = None
+    """atoms per net (acc, tqc)"""
+    dropped_per_net: float | None = None
+    """target atoms dropped per net (tqc)"""
+    n_steps: int | None = None
+    """steps of the n-step return"""
+    ent_coef: str | None = None
+    """temperature: a number, "auto" or "auto_0.1" (soft algorithms)"""
+    target_entropy: float | None = None
+    """entropy that the learned temperature aims at (soft algorithms)"""
+    target_update_interval: int | None = None
+    """updates (acc-dqn, acc-qrdqn: env steps) between two updates of the targets"""
+    use_sde: bool | None = None
+    """state-dependent exploration (soft algorithms)"""
+    policy_delay: int | None = None
+    """critic updates per actor update (td3)"""
+    target_policy_noise: float | None = None
+    """noise on the target's action (td3)"""
+    target_noise_clip: float | None = None
+    """largest such noise (td3)"""
+    exploration_noise: float | None = None
+    """standard deviation of the exploration noise (td3, acc-ddpg)"""
+    exploration_fraction: float | None = None
+    """share of the run over which exploration falls (acc-dqn, acc-qrdqn)"""
+    exploration_initial_eps: float | None = None
+    """share of random actions at the start (acc-dqn, acc-qrdqn)"""
+    exploration_final_eps: float | None = None
+    """share of random actions at the end (acc-dqn, acc-qrdqn)"""
+    max_grad_norm: float | None = None
+    """largest norm of a gradient (acc-dqn, acc-qrdqn)"""
+    pi: tuple[int, ...] | None = None
+    """hidden sizes of the actor"""
+    qf: tuple[int, ...] | None = None
+    """hidden sizes of the critics"""
+    activation: Literal["relu", "tanh", "elu", "silu"] | None = None
+    """activation of all nets"""
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Settings of the bias rule; what is not given stays at the algorithm's default."""
+
+    start: float | None = None
+    """beta before the first update"""
+    range: tuple[float, float] | None = None
+    """smallest and largest beta"""
+    lr: float | None = None
+    """step of beta for a gap as large as usual"""
+    update_interval: int | None = None
+    """env steps between two updates, at least"""
+    start_step: int | None = None
+    """env steps before the first update"""
+    pairs_kept: int | None = None
+    """state-action pairs that stay for the next update"""
+    moving_average: float | None = None
+    """weight of the newest gap in the scale"""
+    returns: Literal["plain", "soft"] | None = None
+    """soft: with the entropy bonus that a soft critic contains"""
+    tail: str | None = None
+    """after a time limit: none, bootstrap, or drop:N to leave the last N pairs out"""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run."""
+
+    env: str
+    """Gymnasium id; the six MuJoCo tasks of the paper also without version (Hopper is Hopper-v5)"""
+    algo: str = "acc"
+    """algorithm by name"""
+    steps: int = 1_000_000
+    """env steps"""
+    seed: int = 0
+    """decides everything random"""
+    n_envs: int = 1
+    """parallel envs to learn from"""
+    eval_every: int = 5000
+    """env steps between two evaluations (the paper: 1000)"""
+    eval_episodes: int = 10
+    """episodes per evaluation, with deterministic actions"""
+    log_every: int = 1000
+    """env steps between two rows of training.jsonl"""
+    value_error: bool = True
+    """compare the critic's estimates with the returns that follow"""
+    threads: int = 0
+    """threads for torch, 0 for its own choice"""
+    device: str = "auto"
+    """cpu, cuda or auto"""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+    bias: Bias = field(default_factory=Bias)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env", full_name(self.env))
+        find(self.algo)
+        for name, least in (("steps", 1), ("seed", 0), ("n_envs", 1), ("eval_every", 1), ("eval_episodes", 1)):
+            _whole(name, getattr(self, name), least)
+        _whole("log_every", self.log_every, 1)
+        _whole("threads", self.threads, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def id(self) -> str:
+        """Stable: the same for the same settings, on every machine"""
+        text = json.dumps(self.as_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def name(self) -> str:
+        """The folder's name, which explains itself: task, algorithm, what differs from its defaults, seed"""
+        given = {**_given(self.settings), **{f"bias.{key}": value for key, value in _given(self.bias).items()}}
+        differences = "_".join(f"{key}={_short(value)}" for key, value in given.items())
+        if len(differences) > LONG:
+            differences = hashlib.sha256(differences.encode()).hexdigest()[:8]
+        parts = [self.env.replace("/", "-"), self.algo, differences, f"seed{self.seed}"]
+        return "_".join(part for part in parts if part)
+
+
+LONG = 60
+"""characters from which a folder's name has a digest instead of the settings themselves"""
+GYM_TASKS = ("HalfCheetah", "Walker2d", "Ant", "Humanoid", "Hopper", "Swimmer")
+
+
+def full_name(env: str) -> str:
+    return f"{env}-v5" if env in GYM_TASKS else env
+
+
+def from_dict(content: Mapping[str, Any]) -> RunSpec:
+    """A spec from JSON or TOML; an unknown name is an error that suggests the nearest."""
+    values = dict(content)
+    parts: dict[str, type[Any]] = {"settings": Settings, "bias": Bias}
+    for name, cls in parts.items():
+        part = values.get(name, {})
+        if not isinstance(part, Mapping):
+            raise ValueError(f"{name} is {part!r}, but must be a table of settings")
+        _known(part, cls, f"{name}.")
+        values[name] = cls(**{key: _typed(cls, key, each, f"{name}.") for key, each in part.items()})
+    _known(values, RunSpec)
+    values = {key: each if key in parts else _typed(RunSpec, key, each) for key, each in values.items()}
+    if "env" not in values:
+        raise ValueError("env is missing: name the task to learn")
+    return RunSpec(**values)
+
+
+def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:
+    names = [each.name for each in fields(cls)]
+    for name in values:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {', '.join(names)}"
+            raise ValueError(f"unknown setting {prefix}{name}; {hint}")
+
+
+def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
+    """The value if it is of the field's type, lists as tuples; files know no types of ours"""
+    hint = get_type_hints(cls)[name]
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    value = tuple(value) if isinstance(value, list) else value
+    if value is tyro.MISSING or any(_fits(value, option) for option in options):
+        return value
+    told = " or ".join("nothing" if option is NoneType else _told(option) for option in options)
+    raise ValueError(f"{prefix}{name} is {value!r}, but must be {told}")
+
+
+def _fits(value: Any, option: Any) -> bool:
+    if get_origin(option) is Literal:
+        return value in get_args(option)
+    if get_origin(option) is tuple:
+        of = get_args(option)
+        length = ... in of or (isinstance(value, tuple) and len(value) == len(of))
+        return isinstance(value, tuple) and length and all(_fits(each, of[0]) for each in value)
+    if option in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if option is float else option)
+
+
+def _told(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return " or ".join(map(repr, get_args(option)))
+    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    return names.get(option, "a list of numbers")
+
+
+def _given(part: Settings | Bias) -> dict[str, Any]:
+    return {key: value for key, value in asdict(part).items() if value is not None}
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "x".join(map(_short, value))
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("/", "-")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if not (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+        raise ValueError(f"{name} is {value!r}, but must be a whole number >= {least}")
+
+
+def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
+    """The arguments of the algorithm's class: what the spec gives, in SB3's form."""
+    given = _given(spec.settings)
+    ent_coef = given.get("ent_coef")
+    if ent_coef is not None and not ent_coef.startswith("auto"):
+        given["ent_coef"] = float(ent_coef)
+    bias = _given(spec.bias)
+    if str(bias.get("tail", "")).startswith("drop:"):
+        bias["tail"] = ("drop", int(bias["tail"].removeprefix("drop:")))
+    arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation")}
+    return {**arguments, **({"bias": bias} if bias else {})}
