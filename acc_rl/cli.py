@@ -274,6 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         COMMANDS[command][1](rest).run()
     except (ValueError, OSError) as error:
         return complain(str(error))
+    except KeyboardInterrupt:
+        return complain("interrupted")
     except Exception as error:
         # gymnasium's errors, without importing it for the sake of --help
         if type(error).__module__.startswith("gymnasium"):

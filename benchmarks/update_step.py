@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
-import platform
 import time
 from collections.abc import Callable, Mapping
 from itertools import cycle, pairwise
 from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -29,6 +27,7 @@ from rich.table import Table
 from stable_baselines3.common.logger import Logger
 
 import acc_rl
+from acc_rl.runs.train import cpu_name
 
 N_OBS, N_ACTIONS, BATCH, N_ATOMS = 17, 6, 256, 25
 QUANTILE_ARCH = {"pi": [256, 256], "qf": [512, 512, 512]}
@@ -197,12 +196,6 @@ def take_turns(makers: Mapping[str, Maker], args: argparse.Namespace, title: str
     for pipe in pipes.values():
         pipe.send(0)
     return times
-
-
-def cpu_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def main() -> None:

@@ -164,7 +164,9 @@ def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -
         weights = _weights(archive, "policy.pth")
         variables = _weights(archive, "pytorch_variables.pth", default={})
     if any("features_extractor" in name for name in weights):
-        raise ValueError(f"{path}: its features extractor is only told in pickled code; if you trust it: --trust-pickle")
+        raise ValueError(
+            f"{path}: its features extractor is only told in pickled code; if you trust it: --trust-pickle"
+        )
     env = envs.make(env_id)
     fixed = variables.get("ent_coef_tensor")
     arguments: dict[str, Any] = {} if fixed is None else {"ent_coef": float(fixed)}

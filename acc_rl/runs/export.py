@@ -34,7 +34,11 @@ class _Acting(nn.Module):
             raise ValueError(f"{type(actor).__name__} cannot be exported: only actors for continuous actions can")
         if not isinstance(policy.observation_space, spaces.Box):
             raise ValueError(f"a policy on {policy.observation_space} cannot be exported: only Box observations can")
-        self.space, self.extractor, self.net = policy.observation_space, actor.features_extractor, actor.net.sequential(0)
+        self.space, self.extractor, self.net = (
+            policy.observation_space,
+            actor.features_extractor,
+            actor.net.sequential(0),
+        )
         assert isinstance(policy.action_space, spaces.Box)
         self.shape = policy.action_space.shape
         self.n_actions = int(np.prod(self.shape))

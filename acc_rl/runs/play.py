@@ -11,7 +11,11 @@ from typing import Any
 
 def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
-    if video is None and sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if (
+        video is None
+        and sys.platform == "linux"
+        and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    ):
         raise ValueError("there is no screen for a window: use --video FILE.mp4")
     if video is not None:
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported

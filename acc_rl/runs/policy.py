@@ -120,4 +120,3 @@ def space_from_json(content: Mapping[str, Any]) -> Any:
 def nets(policy_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers among SB3's ``policy_kwargs`` that decide the shapes of the nets"""
     return {key: value for key, value in policy_kwargs.items() if isinstance(value, (int, bool)) and key != "device"}
-

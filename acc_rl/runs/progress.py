@@ -26,7 +26,12 @@ class ProgressCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self.start, self.first = time.monotonic(), self.model.num_timesteps
         if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[text]}"),
+                TimeRemainingColumn(),
+            )
             self.bar = Progress(*columns, console=self.console)
             self.task = self.bar.add_task(self.title, total=self.total, completed=self.first, text="")
             self.bar.start()

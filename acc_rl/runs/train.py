@@ -80,12 +80,10 @@ def train(spec: RunSpec, out: Path | str = "runs", *, restart: bool = False, con
     seconds = time.perf_counter() - start
     shares = {"evaluation": evaluation.seconds} | ({"value error": value_error.seconds} if spec.value_error else {})
     told = ", ".join(f"{name} {100 * each / seconds:.1f} %" for name, each in shares.items())
-    last = evaluation.last
+    assert evaluation.last is not None  # the end of training evaluates
     console.print(
-        f"{folder}: {model.num_timesteps} steps in {seconds:.0f} s ({told}), "
-        f"last evaluation {last['mean_return']:.1f} +- {last['std_return']:.1f}"
-        if last is not None
-        else f"{folder}: {model.num_timesteps} steps in {seconds:.0f} s ({told})",
+        f"{folder}: {model.num_timesteps} steps in {seconds:.0f} s ({told}), last evaluation "
+        f"{evaluation.last['mean_return']:.1f} +- {evaluation.last['std_return']:.1f}; next: acc eval {folder}",
         highlight=False,
         soft_wrap=True,
     )
@@ -133,7 +131,9 @@ def policy_name(space: spaces.Space[Any]) -> str:
 
 def resolved(model: Calibrated) -> dict[str, Any]:
     """All settings in effect, the defaults among them"""
-    values = {name: getattr(model, name, None) for name in accepted(type(model)) if name not in ("bias", "learning_rate")}
+    values = {
+        name: getattr(model, name, None) for name in accepted(type(model)) if name not in ("bias", "learning_rate")
+    }
     plain = {name: value for name, value in values.items() if isinstance(value, (int, float, str, bool))}
     plain["learning_rate"] = model.lr_schedule(1.0)
     plain |= nets(model.policy_kwargs)
@@ -145,7 +145,7 @@ def provenance(spec: RunSpec) -> dict[str, Any]:
     """Where the numbers come from"""
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "cpu": _cpu(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "threads": th.get_num_threads(),
         "git_commit": _git_commit(),
@@ -162,7 +162,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

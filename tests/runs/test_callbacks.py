@@ -30,7 +30,10 @@ class Spy(ValueErrorCallback):
         with th.no_grad():
             value = self.estimate(th.as_tensor(obs), th.as_tensor(locals_["buffer_actions"])).item()
         cut = locals_["infos"][0].get("TimeLimit.truncated", False)
-        self.steps = [*getattr(self, "steps", []), (value, float(locals_["rewards"][0]), bool(locals_["dones"][0]), cut)]
+        self.steps = [
+            *getattr(self, "steps", []),
+            (value, float(locals_["rewards"][0]), bool(locals_["dones"][0]), cut),
+        ]
         return super()._on_step()
 
 

@@ -18,10 +18,10 @@ from acc_rl.runs import records
 from acc_rl.runs.policy import load_policy
 
 ACC = [sys.executable, "-m", "acc_rl.cli"]
-SMALL = (
-    "--pi 16 --qf 16 --n-critics 2 --n-atoms 7 --batch-size 16 --buffer-size 5000 --learning-starts 100 --threads 1 "
-    "--bias.start-step 300 --bias.update-interval 200 --eval-every 500 --eval-episodes 3 --log-every 250"
-).split()
+SMALL = """
+    --pi 16 --qf 16 --n-critics 2 --n-atoms 7 --batch-size 16 --buffer-size 5000 --learning-starts 100 --threads 1
+    --bias.start-step 300 --bias.update-interval 200 --eval-every 500 --eval-episodes 3 --log-every 250
+""".split()  # noqa: SIM905
 
 
 def run(*words, cwd=None):
@@ -38,10 +38,10 @@ def trained(tmp_path_factory):
 
 
 def test_help_is_quick_and_needs_no_torch():
-    code = "import sys; from acc_rl.cli import main; main(['--help']); print('torch' in sys.modules, 'gymnasium' in sys.modules)"
+    code = "import sys; from acc_rl.cli import main; main(['--help']); print({'torch', 'gymnasium'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "acc COMMAND" in result.stdout
-    assert result.stdout.splitlines()[-1] == "False False"
+    assert result.stdout.splitlines()[-1] == "set()"
     helped = run("train", "--help")
     assert helped.returncode == 0
     assert "acc train Hopper" in helped.stdout
@@ -167,7 +167,10 @@ WRONG = {
     "misspelled command": (["trian", "Pendulum-v1"], "did you mean train?"),
     "negative steps": (["train", "Pendulum-v1", "--steps", "-5"], "steps is -5"),
     "half a step": (["train", "Pendulum-v1", "--steps", "0.5"], "0.5"),
-    "setting of another algorithm": (["train", "Pendulum-v1", "--algo", "sac", "--dropped-per-net", "2"], "sac has no setting"),
+    "setting of another algorithm": (
+        ["train", "Pendulum-v1", "--algo", "sac", "--dropped-per-net", "2"],
+        "sac has no setting",
+    ),
     "discrete actions": (["train", "CartPole-v1"], "needs a Box action space"),
     "no config file": (["train", "--config", "none.toml"], "none.toml: No such file"),
     "no run": (["eval", "nowhere"], "nowhere/spec.json: No such file"),

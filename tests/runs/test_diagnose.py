@@ -15,7 +15,6 @@ import torch as th
 from acc_rl.runs.diagnose import FOREIGN, Diagnosis, diagnose, load_model
 
 
-
 class Constant(gym.Env):
     """Reward 1 for 30 steps, then the task ends (or, if asked, a time limit comes)."""
 

@@ -31,7 +31,10 @@ def test_names_explain_themselves():
     ("content", "message"),
     [
         ({"env": "Hopper", "step": 5}, "unknown setting step; did you mean steps?"),
-        ({"env": "Hopper", "settings": {"gama": 0.9}}, r"unknown setting settings\.gama; did you mean settings\.gamma\?"),
+        (
+            {"env": "Hopper", "settings": {"gama": 0.9}},
+            r"unknown setting settings\.gama; did you mean settings\.gamma\?",
+        ),
         ({"env": "Hopper", "bias": {"zzz": 0.9}}, r"unknown setting bias\.zzz; known are start, range"),
         ({"env": "Hopper", "bias": 3}, "bias is 3, but must be a table of settings"),
         ({"algo": "acc"}, "env is missing"),
@@ -40,9 +43,15 @@ def test_names_explain_themselves():
         ({"env": "Hopper", "seed": 0.5}, "seed is 0.5, but must be a whole number"),
         ({"env": 5}, "env is 5, but must be a text"),
         ({"env": "Hopper", "value_error": "no"}, "value_error is 'no', but must be true or false"),
-        ({"env": "Hopper", "settings": {"batch_size": "many"}}, r"settings\.batch_size is 'many', but must be a whole n"),
+        (
+            {"env": "Hopper", "settings": {"batch_size": "many"}},
+            r"settings\.batch_size is 'many', but must be a whole n",
+        ),
         ({"env": "Hopper", "settings": {"gamma": True}}, r"settings\.gamma is True, but must be a number"),
-        ({"env": "Hopper", "settings": {"pi": [64, 0.5]}}, r"settings\.pi is \(64, 0\.5\), but must be a list of numbers"),
+        (
+            {"env": "Hopper", "settings": {"pi": [64, 0.5]}},
+            r"settings\.pi is \(64, 0\.5\), but must be a list of numbers",
+        ),
         ({"env": "Hopper", "settings": {"activation": "gelu"}}, "'relu' or 'tanh' or 'elu' or 'silu'"),
         ({"env": "Hopper", "bias": {"range": [1.0]}}, r"bias\.range is \(1\.0,\)"),
     ],
