@@ -31,9 +31,7 @@ class _Acting(nn.Module):
         super().__init__()
         actor = acting_module(policy)
         if not isinstance(actor, (GaussianActor, DeterministicActor)):
-            raise ValueError(f"{type(actor).__name__} cannot be exported: only actors for continuous actions can")
-        if not isinstance(policy.observation_space, spaces.Box):
-            raise ValueError(f"a policy on {policy.observation_space} cannot be exported: only Box observations can")
+            raise ValueError(f"an actor of type {type(actor).__name__} cannot be exported")
         self.space, self.extractor, self.net = (
             policy.observation_space,
             actor.features_extractor,
@@ -52,14 +50,35 @@ class _Acting(nn.Module):
         return actions.reshape(-1, *self.shape)
 
 
+class _Greedy(nn.Module):
+    """The action of the largest Q"""
+
+    def __init__(self, policy: BasePolicy) -> None:
+        super().__init__()
+        assert isinstance(policy.action_space, spaces.Discrete)
+        self.space, self.network, self.start = (
+            policy.observation_space,
+            acting_module(policy),
+            int(policy.action_space.start),
+        )
+
+    def forward(self, observation: th.Tensor) -> th.Tensor:
+        q: th.Tensor = self.network(observation)
+        q = q.mean(dim=1) if q.dim() == 3 else q  # QR-DQN: (batch, atoms, actions)
+        return q.argmax(dim=1) + self.start
+
+
 def export_onnx(policy: Policy, path: Path) -> float:
     """Write the file, compare it with torch on 1000 observations, and give the largest difference."""
     try:
         import onnxruntime
     except ImportError:
         raise ValueError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
-    module = _Acting(policy.policy).eval()
-    space = module.space
+    space = policy.policy.observation_space
+    if not isinstance(space, spaces.Box):
+        raise ValueError(f"a policy on {space} cannot be exported: only Box observations can")
+    discrete = isinstance(policy.policy.action_space, spaces.Discrete)
+    module = (_Greedy if discrete else _Acting)(policy.policy).eval()
     example = th.as_tensor(np.stack([space.sample() for _ in range(2)])).float()
     aside = path.with_name(path.name + ".part")
     with warnings.catch_warnings():
@@ -78,7 +97,8 @@ def export_onnx(policy: Policy, path: Path) -> float:
     session: Any = onnxruntime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
     (actions,) = session.run(None, {"observation": observations})
     difference = float(np.abs(actions - policy(observations)).max())
-    if not difference < TOLERANCE * max(1.0, float(np.abs(module.high.numpy()).max())):
+    largest = 1.0 if isinstance(module, _Greedy) else max(1.0, float(module.high.abs().max()))
+    if not difference < TOLERANCE * largest:
         aside.unlink()
         raise ValueError(f"the exported policy differs from torch's by {difference:g}: nothing was written")
     aside.replace(path)

@@ -53,6 +53,10 @@ class Settings:
     """updates (acc-dqn, acc-qrdqn: env steps) between two updates of the targets"""
     use_sde: bool | None = None
     """state-dependent exploration (soft algorithms)"""
+    sde_sample_freq: int | None = None
+    """env steps between two draws of its noise, -1 for one per rollout (soft algorithms)"""
+    use_sde_at_warmup: bool | None = None
+    """state-dependent exploration instead of random actions before learning starts (soft algorithms)"""
     policy_delay: int | None = None
     """critic updates per actor update (td3)"""
     target_policy_noise: float | None = None
@@ -143,8 +147,11 @@ class RunSpec:
 
     @property
     def id(self) -> str:
-        """Stable: the same for the same settings, on every machine"""
-        text = json.dumps(self.as_dict(), sort_keys=True)
+        """Stable: the same for the same settings, on every machine and when new settings are added"""
+        default = RunSpec(self.env).as_dict()
+        content: dict[str, Any] = {name: each for name, each in self.as_dict().items() if each != default[name]}
+        content |= {"env": self.env, "settings": _given(self.settings), "bias": _given(self.bias)}
+        text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property

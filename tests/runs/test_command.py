@@ -108,6 +108,20 @@ def test_export_and_play(trained, tmp_path):
     assert (tmp_path / "play.mp4").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("algo", ["acc-dqn", "acc-qrdqn"])
+def test_discrete_actions(algo, tmp_path):
+    result = run(
+        "train", "CartPole-v1", "--algo", algo, "--qf", 16, "--steps", 300, "--eval-episodes", 2, "--out", tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    (folder,) = tmp_path.iterdir()
+    result = run("export", folder, tmp_path / "policy.onnx")
+    assert result.returncode == 0, result.stderr
+    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    (actions,) = onnxruntime.InferenceSession(tmp_path / "policy.onnx").run(None, {"observation": observations})
+    np.testing.assert_array_equal(actions, load_policy(folder)(observations))
+
+
 def test_play_without_a_screen_says_what_to_do(trained, monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
