@@ -265,16 +265,12 @@ class _CalibrationState:
 
     def state_dict(self) -> dict[str, Any]:
         # tensors, because torch refuses numpy arrays when it loads weights only
-        tracker = _map_arrays(
-            lambda leaf: th.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf,
-            self.tracker.state_dict(),
-        )
+        tracker = _map_arrays(_to_tensor, self.tracker.state_dict())
         return {"bias_rule": self.rule.state_dict(), "tracker": tracker}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         self.rule.load_state_dict(state["bias_rule"])
-        to_numpy = lambda leaf: leaf.cpu().numpy() if isinstance(leaf, th.Tensor) else leaf  # noqa: E731
-        self.tracker.load_state_dict(_map_arrays(to_numpy, state["tracker"]))
+        self.tracker.load_state_dict(_map_arrays(_to_numpy, state["tracker"]))
 
 
 def _map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -283,3 +279,11 @@ def _map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, list):
         return [_map_arrays(function, value) for value in tree]
     return function(tree)
+
+
+def _to_tensor(leaf: Any) -> Any:
+    return th.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf.cpu().numpy() if isinstance(leaf, th.Tensor) else leaf

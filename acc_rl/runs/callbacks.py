@@ -132,6 +132,6 @@ class LogCallback(BaseCallback):
         self.model.dump_logs()
 
 
-def finite(value: Any) -> Any:
+def python_number(value: Any) -> Any:
     """Numbers of numpy and torch as Python's."""
     return value.item() if isinstance(value, (np.generic, th.Tensor)) else value

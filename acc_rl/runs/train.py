@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
 from acc_rl.runs import envs, records
-from acc_rl.runs.callbacks import EvaluationCallback, LogCallback, ValueErrorCallback, finite
+from acc_rl.runs.callbacks import EvaluationCallback, LogCallback, ValueErrorCallback, python_number
 from acc_rl.runs.policy import nets, policy_arguments, save_policy
 from acc_rl.runs.progress import ProgressCallback
 from acc_rl.runs.spec import RunSpec, algorithm_arguments
@@ -202,7 +202,7 @@ class _Rows(KVWriter):
         for key, value in sorted(key_values.items()):
             room, _, name = key.partition("/")
             if room in ("train", "bias") or key in self.NAMES:
-                row[self.NAMES.get(key, name)] = finite(value)
+                row[self.NAMES.get(key, name)] = python_number(value)
         records.append(self.path, row)
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def test_a_perfect_critic_has_no_bias_and_others_have_the_one_they_were_given(al
     model, env_id = model_that_says(algo, 100.0)  # 1 / (1 - 0.99), looking through the time limit
     bias, low, high = diagnose(model, env_id, episodes=3).interval()
     assert (bias, low, high) == pytest.approx((0, 0, 0), abs=1e-4)
-    # the value after the time limit is the critic's own, so half of it is believed
+    # where the task itself ends, nothing comes after
     model, env_id = model_that_says(algo, 50.0, cut=False)
     mean_return = np.mean([(1 - 0.99 ** (30 - t)) / 0.01 for t in range(30)])
     bias, _, _ = diagnose(model, env_id, episodes=3).interval()
