@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorch
 from stable_baselines3.common.utils import obs_as_tensor
 from typing_extensions import Self
 
+from acc_rl.algos.buffers import SharedNStepReplayBuffer, SharedReplayBuffer
 from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
 from acc_rl.core.episodes import Array, Observations, ReturnTracker, at
 from acc_rl.nn.allocator import keep_freed_memory
@@ -101,9 +102,30 @@ class Calibrated(OffPolicyAlgorithm):
     def _setup_model(self) -> None:
         self.bias = self.default_bias.merged(self.bias)  # load(..., bias={...}) arrives here
         self.check_settings()
+        chosen = self._choose_replay_buffer()
         super()._setup_model()
+        if chosen:
+            self.replay_buffer_class = None  # SB3 has put its own there, which a loaded model would take
         self.bias_rule = self.make_bias_rule()
         self.tracker = ReturnTracker(self.n_envs, self.gamma, self.bias)
+
+    def _choose_replay_buffer(self) -> bool:
+        """The frugal ones, where SB3 would take its own"""
+        if self.replay_buffer_class is not None or self.replay_buffer is not None:
+            return False
+        n_steps = {"n_steps": self.n_steps, "gamma": self.gamma} if self.n_steps > 1 else {}
+        if n_steps and isinstance(self.observation_space, spaces.Dict):
+            raise ValueError(f"n_steps is {self.n_steps}, but must be 1 for observations that are dictionaries")
+        buffer_class = SharedNStepReplayBuffer if n_steps else SharedReplayBuffer
+        self.replay_buffer = buffer_class(
+            self.buffer_size,
+            self.observation_space,
+            self.action_space,
+            device=self.device,
+            n_envs=self.n_envs,
+            **{**n_steps, **self.replay_buffer_kwargs},
+        )
+        return True
 
     def learn(
         self,
