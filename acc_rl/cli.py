@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -16,7 +17,7 @@ from acc_rl.algos.registry import REGISTRY
 from acc_rl.runs import records
 from acc_rl.runs.spec import RunSpec, from_dict
 
-EXIT_ERROR = 2
+EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
 
 TRAIN_EXAMPLES = """Train one run; results go into a folder of their own.
 
@@ -38,13 +39,28 @@ class Train:
     """folder for the run's folder"""
     config: Path | None = None
     """TOML file with settings by their names; flags come before it"""
+    checkpoint_every: int = 10_000
+    """env steps between two checkpoints; a run that was stopped or killed goes on from the last one"""
+    on_fault: Literal["stop", "warn"] = "stop"
+    """what to do when the env returns what is no number, or Q explodes"""
     restart: bool = False
     """begin anew if the run's folder exists: what is in it is removed"""
+    yes: bool = False
+    """do not ask before removing"""
 
     def run(self) -> None:
         from acc_rl.runs.train import train
 
-        train(self.spec, self.out, restart=self.restart)
+        folder = self.out / self.spec.name
+        if self.restart and folder.exists() and not self.yes:
+            confirm(f"remove {folder} and all that is in it?")
+        train(
+            self.spec,
+            self.out,
+            restart=self.restart,
+            checkpoint_every=self.checkpoint_every,
+            on_fault=self.on_fault,
+        )
 
 
 @dataclass(frozen=True)
@@ -180,6 +196,13 @@ class Diagnose:
         print(f"The critic {result.verdict()} ({pairs} pairs of {self.episodes} episodes on {env_id}); plot: {plot}")
 
 
+def confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise ValueError(f"{question} Say so with --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ValueError("nothing was done")
+
+
 def read_spec(folder: Path) -> RunSpec:
     content = records.read_json(folder / records.SPEC)
     content.pop("resolved", None)
@@ -270,18 +293,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         near = get_close_matches(command, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
         return complain(f"unknown command {command!r}; {hint}")
+    warnings.showwarning = show_warning
     try:
         COMMANDS[command][1](rest).run()
     except (ValueError, OSError) as error:
         return complain(str(error))
-    except KeyboardInterrupt:
-        return complain("interrupted")
+    except KeyboardInterrupt as interrupt:  # Stopped among them
+        complain(str(interrupt) or "interrupted")
+        return getattr(interrupt, "exit_code", EXIT_INTERRUPTED)
     except Exception as error:
         # gymnasium's errors, without importing it for the sake of --help
         if type(error).__module__.startswith("gymnasium"):
             return complain(" ".join(str(error).split()))
         raise
     return 0
+
+
+def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"acc: warning: {message}", file=sys.stderr)
 
 
 def complain(message: str) -> int:

@@ -27,7 +27,7 @@ from rich.table import Table
 from stable_baselines3.common.logger import Logger
 
 import acc_rl
-from acc_rl.runs.train import cpu_name
+from acc_rl.runs.provenance import cpu_name
 
 N_OBS, N_ACTIONS, BATCH, N_ATOMS = 17, 6, 256, 25
 QUANTILE_ARCH = {"pi": [256, 256], "qf": [512, 512, 512]}

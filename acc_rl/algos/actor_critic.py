@@ -126,4 +126,4 @@ class ActorCritic(Calibrated):
         self._n_critic_updates += 1
         if self._n_critic_updates % self.target_interval == 0:
             follow(self._target_parameters, self._critic_parameters, self.tau)
-        self.record_metrics({"critic_loss": loss})
+        self.record_metrics({"critic_loss": loss, "target": target.mean()})

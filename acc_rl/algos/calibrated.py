@@ -47,6 +47,8 @@ class Calibrated(OffPolicyAlgorithm):
         self.bias = self.default_bias.merged(bias)
         self._bias_metrics: dict[str, float] = {}
         self._metrics: dict[str, tuple[th.Tensor, int]] = {}
+        self.largest_reward = 0.0
+        """in absolute value, as the critic learns from it"""
         if env is not None:
             env = maybe_make_env(env, kwargs.get("verbose", 0))
             self._check_action_space(env)
@@ -92,6 +94,19 @@ class Calibrated(OffPolicyAlgorithm):
         """gamma (gamma^n with n-step returns), 0 after a terminal state; (batch, 1)"""
         # a time limit is not a terminal: the buffer's dones leave it out, so the target bootstraps through it
         return (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
+
+    def largest_bonus(self) -> float:
+        """What a step can be worth beside its reward"""
+        return 0.0
+
+    def value_limit(self) -> float:
+        """(r_max + bonus) / (1 - gamma): no return can be larger, if the largest reward seen is the largest there is"""
+        return (self.largest_reward + self.largest_bonus()) / max(1 - self.gamma, 1e-12)
+
+    def mean_target(self) -> float | None:
+        """The critics' targets on average since the last line of the log, or None before training"""
+        total, count = self._metrics.get("target", (None, 0))
+        return None if total is None else total.item() / count
 
     # --- the loop ---
 
@@ -185,6 +200,7 @@ class Calibrated(OffPolicyAlgorithm):
         self._require_finite("observation", next_obs)
         self._require_finite("reward", raw_reward)
 
+        self.largest_reward = max(self.largest_reward, float(np.abs(reward).max()))
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
         ended = self.tracker.add(obs, buffer_action, raw_reward, dones, timeouts, final)

@@ -48,7 +48,7 @@ class GreedyQ(Calibrated):
             if self.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             optimizer.step()
-            self.record_metrics({"loss": loss})
+            self.record_metrics({"loss": loss, "target": target.mean()})
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 
 import torch as th
 from stable_baselines3 import SAC
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 
@@ -59,6 +61,10 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
             self.record_metrics({"ent_coef_loss": -self.log_ent_coef * excess})
             self.log_ent_coef.grad = -excess
             self.ent_coef_optimizer.step()
+
+    def largest_bonus(self) -> float:
+        """alpha * log(2^n): no distribution on [-1, 1]^n has more entropy"""
+        return float(self.temperature) * get_action_dim(self.action_space) * math.log(2)
 
     def entropy_bonus(self, obs: PyTorchObs) -> th.Tensor:
         return -self.temperature * self.actor.action_log_prob(obs)[1]

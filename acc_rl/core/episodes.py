@@ -149,16 +149,56 @@ class ReturnTracker:
                 keep[max(start, end - self.settings.tail[1]) : end] = False
         return keep
 
+    def cut(self, index: int, final: Observations) -> None:
+        """Close the open episode of one env as if a time limit had cut it at ``final``."""
+        if self._open[index]:
+            self.episodes.append(_close(self._open[index], final, True))
+            self._open[index] = []
+
     def state_dict(self) -> dict[str, Any]:
+        """The steps of all episodes one after the other: thousands of short episodes make few arrays."""
+        stored = [(e.observations, e.actions, e.rewards) for e in self.episodes]
+        steps = [step for steps in self._open for step in steps]
         return {
-            "episodes": [vars(episode) for episode in self.episodes],
-            "open": [[list(step) for step in steps] for steps in self._open],
+            "stored": _joined(stored, np.concatenate),
+            "finals": join([e.final_observation for e in self.episodes], np.stack) if stored else {},
+            "truncated": np.array([e.truncated for e in self.episodes], bool),
+            "lengths": np.array([len(e) for e in self.episodes], np.int64),
+            "open": _joined(steps, np.stack),
+            "open_lengths": np.array([len(steps) for steps in self._open], np.int64),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.episodes = [Episode(**episode) for episode in state["episodes"]]
-        if len(state["open"]) == len(self._open):  # another number of envs starts with fresh episodes
-            self._open = [[tuple(step) for step in steps] for steps in state["open"]]
+        self.episodes, start = [], 0
+        for i, length in enumerate(state["lengths"].tolist()):
+            parts = {key: _copied(at(part, slice(start, start + length))) for key, part in state["stored"].items()}
+            final, truncated = _copied(at(state["finals"], i)), bool(state["truncated"][i])
+            self.episodes.append(Episode(**parts, final_observation=final, truncated=truncated))  # type: ignore[arg-type]
+            start += length
+        lengths = state["open_lengths"].tolist()
+        if len(lengths) != len(self._open):  # another number of envs starts with fresh episodes
+            return
+        self._open, start = [], 0
+        for length in lengths:
+            steps = [{key: at(part, start + t) for key, part in state["open"].items()} for t in range(length)]
+            self._open.append([_step(**step) for step in steps])
+            start += length
+
+
+def _step(observations: Observations, actions: Any, rewards: Any) -> tuple[Observations, Array, float]:
+    return _copied(observations), np.array(actions), float(rewards)
+
+
+def _joined(rows: Sequence[Sequence[Any]], how: Callable[[list[Array]], Array]) -> dict[str, Any]:
+    columns = zip(("observations", "actions", "rewards"), zip(*rows, strict=True), strict=True) if rows else ()
+    return {name: join(list(column), how) for name, column in columns}
+
+
+def _copied(observations: Observations) -> Observations:
+    """A part would keep the whole in memory."""
+    if isinstance(observations, dict):
+        return {key: np.array(value) for key, value in observations.items()}
+    return np.array(observations)
 
 
 def _close(steps: list[tuple[Observations, Array, float]], final: Observations, truncated: bool) -> Episode:

@@ -57,6 +57,12 @@ class ValueErrorMeter:
         """Drop the unfinished episodes: the envs were reset, their ends will not come."""
         self._open = [[] for _ in range(n_envs)]
 
+    def cut(self, index: int) -> None:
+        """Close the open episode of one env as if a time limit had cut it."""
+        if self._open[index]:
+            self._close(np.array(self._open[index]), truncated=True)
+            self._open[index] = []
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "pairs": self.pairs,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -14,10 +16,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
+from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import value_estimate
 from acc_rl.core.value_error import LEFT_OUT, PER_RECORD, ValueErrorMeter
 from acc_rl.runs import records
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
+
+OnFault = Literal["stop", "warn"]
 
 
 class ValueErrorCallback(BaseCallback):
@@ -31,18 +36,32 @@ class ValueErrorCallback(BaseCallback):
 
     def __init__(self, path: Path | str | None = None, left_out: int = LEFT_OUT, per_record: int = PER_RECORD) -> None:
         super().__init__()
-        self.path = None if path is None else Path(path)
+        self.rows = None if path is None else records.Rows(Path(path))
         self.left_out, self.per_record = left_out, per_record
         self.seconds = 0.0
         """time spent on it"""
         self.meter: ValueErrorMeter | None = None
+        self._watched: OffPolicyAlgorithm | None = None
 
     def _on_training_start(self) -> None:
         self.estimate = value_estimate(self.model)
         if self.meter is None:
-            self.meter = ValueErrorMeter(self.model.n_envs, self.model.gamma, self.left_out, self.per_record)
-        else:
+            self.meter = self._new_meter()
+        elif self.locals["reset_num_timesteps"] or self.model is not self._watched:  # the envs were reset
             self.meter.forget_open(self.model.n_envs)
+        self._watched = self.model
+
+    def _new_meter(self) -> ValueErrorMeter:
+        return ValueErrorMeter(self.model.n_envs, self.model.gamma, self.left_out, self.per_record)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.meter is None else self.meter.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
+        self.model = self._watched = model
+        self.meter = self._new_meter()
+        if state:
+            self.meter.load_state_dict(state)
 
     def _on_step(self) -> bool:
         # before the transition is stored: _last_obs is still s_t, and the weights are those that chose the action
@@ -62,8 +81,8 @@ class ValueErrorCallback(BaseCallback):
             row = {"step": self.num_timesteps, **record}
             for key in ("bias", "absolute", "normalised"):
                 self.logger.record(f"value_error/{key}", row[key])
-            if self.path is not None:
-                records.append(self.path, row)
+            if self.rows is not None:
+                self.rows.append(row)
         self.seconds += time.perf_counter() - start
         return True
 
@@ -72,10 +91,19 @@ class EvaluationCallback(BaseCallback):
     """Evaluates every ``every`` env steps, and before the first, on envs and seeds of its own."""
 
     def __init__(
-        self, path: Path, make_env: Callable[[], gym.Env[Any, Any]], every: int, episodes: int, run_seed: int
+        self,
+        path: Path,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        every: int,
+        episodes: int,
+        run_seed: int,
+        interrupt: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
-        self.path, self.make_env, self.every, self.episodes, self.run_seed = path, make_env, every, episodes, run_seed
+        self.rows = records.Rows(path)
+        self.make_env, self.every, self.episodes, self.run_seed = make_env, every, episodes, run_seed
+        self.interrupt = interrupt
+        """called at each step of an evaluation; may raise to end it, as if it had not begun"""
         self.number = 0
         """evaluations so far"""
         self.seconds = 0.0
@@ -93,6 +121,9 @@ class EvaluationCallback(BaseCallback):
     def _on_training_end(self) -> None:
         if self.last is None or self.last["step"] < self.model.num_timesteps:
             self.evaluate()
+        self.close()
+
+    def close(self) -> None:
         for env in self._envs:
             env.close()
         self._envs = []
@@ -101,14 +132,24 @@ class EvaluationCallback(BaseCallback):
         start = time.perf_counter()
         self._envs = self._envs or [self.make_env() for _ in range(self.episodes)]
         seeds = evaluation_seeds(self.run_seed, self.number, self.episodes)
-        episodes = evaluate(lambda obs: self.model.predict(obs, deterministic=True)[0], self._envs, seeds)
+        episodes = evaluate(self._act, self._envs, seeds)
         self.last = {"step": self.model.num_timesteps, "number": self.number, **summary(episodes)}
-        records.append(self.path, self.last)
+        self.rows.append(self.last)
         for key in ("mean_return", "std_return", "success"):
             if key in self.last:
                 self.logger.record(f"evaluation/{key}", self.last[key])
         self.number = max(self.number, self.model.num_timesteps // self.every) + 1
         self.seconds += time.perf_counter() - start
+
+    def _act(self, obs: Any) -> Any:
+        self.interrupt()
+        return self.model.predict(obs, deterministic=True)[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"number": self.number, "last": self.last}
+
+    def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
+        self.number, self.last = state["number"], state["last"]
 
 
 class LogCallback(BaseCallback):
@@ -118,18 +159,71 @@ class LogCallback(BaseCallback):
 
     def __init__(self, every: int) -> None:
         super().__init__()
-        self.every, self.next = every, every
+        self.every, self.next, self.last = every, every, -1
 
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps >= self.next:
-            self.model.dump_logs()
-            self.next = (self.model.num_timesteps // self.every + 1) * self.every
+            self._write()
 
     def _on_step(self) -> bool:
         return True
 
     def _on_training_end(self) -> None:
+        if self.last < self.model.num_timesteps:
+            self._write()
+
+    def _write(self) -> None:
         self.model.dump_logs()
+        self.last = self.model.num_timesteps
+        self.next = (self.last // self.every + 1) * self.every
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self.next, "last": self.last}
+
+    def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
+        self.next, self.last = state["next"], state["last"]
+
+
+class DivergenceCallback(BaseCallback):
+    """Looks every ``every`` env steps whether Q is more than any policy could earn, by far.
+
+    No return is larger than ``value_limit``, the largest reward seen at every step for ever. Beyond ten times that, or
+    when it is no number, the critic has diverged: ``on_fault`` says whether to stop or to warn.
+    """
+
+    model: Calibrated
+    MARGIN, SMALL = 10.0, 100.0
+
+    def __init__(self, every: int, on_fault: OnFault = "stop") -> None:
+        super().__init__()
+        self.every, self.on_fault, self.next, self.warned = every, on_fault, 0, False
+
+    def _on_rollout_start(self) -> None:
+        if self.model.num_timesteps >= self.next:
+            self.next = self.model.num_timesteps + self.every
+            self.check()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        q = self.model.mean_target()
+        allowed = max(self.MARGIN * self.model.value_limit(), self.SMALL)
+        if q is None or abs(q) <= allowed:  # NaN is not
+            return
+        what = (
+            f"the critic has diverged: its targets average {q:.4g} at step {self.model.num_timesteps}, but the largest "
+            f"reward seen, {self.model.largest_reward:.4g}, allows no return beyond {self.model.value_limit():.4g}"
+        )
+        if self.on_fault == "stop" or not math.isfinite(q):
+            raise Diverged(f"{what}; a smaller learning rate or rewards of a smaller scale may help")
+        if not self.warned:
+            warnings.warn(what, stacklevel=2)
+        self.warned = True
+
+
+class Diverged(ValueError):
+    """Training made no sense any more."""
 
 
 def python_number(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -20,16 +22,98 @@ class EnvError(ValueError):
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Episode k of env i starts from a seed of its own, so that it does not depend on what came before."""
+    """Episode k of env i starts from a seed of its own, so that it does not depend on what came before.
+
+    An episode is a function of its seed and its actions: these are remembered, so that the env can be brought back to
+    where it is now without knowing how to save itself.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, index: int) -> None:
         super().__init__(env)
         self.run_seed, self.index, self.episode = run_seed, index, 0
+        self._actions: list[Any] = []
+        self._observation: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         seed = episode_seed(self.run_seed, TRAINING, self.index, self.episode)
         self.episode += 1
-        return self.env.reset(seed=seed, options=options)
+        self._actions = []
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._actions.append(np.array(action))
+        self._observation, *rest = self.env.step(action)
+        return self._observation, *rest
+
+    def position(self) -> dict[str, Any]:
+        """Where the env is: the number of its episode, the actions in it, and what is observed there"""
+        actions = np.stack(self._actions) if self._actions else np.empty(0)
+        return {"episode": self.episode, "actions": actions, "observation": _arrays(self._observation)}
+
+    def go_to(self, position: Mapping[str, Any]) -> bool:
+        """Play an episode again up to a position; whether the same is observed there"""
+        self.episode = position["episode"] - 1
+        self.reset()
+        for action in position["actions"]:
+            _, _, terminated, truncated, _ = self.step(action)
+            if terminated or truncated:
+                return False
+        return _equal(_arrays(self._observation), position["observation"])
+
+
+class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
+    """Warns of values that are no numbers and replaces them: observations by the last good ones, rewards by 0."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.replaced = 0
+        """steps in which something was replaced"""
+        self._good: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._good = None
+        return self._checked(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not np.isfinite(float(reward)):
+            self._warn("reward")
+            reward = 0.0
+        return self._checked(observation), reward, terminated, truncated, info
+
+    def _checked(self, observation: Any) -> Any:
+        if isinstance(observation, dict):
+            good = self._good or {}
+            self._good = {key: self._finite(value, good.get(key)) for key, value in observation.items()}
+        else:
+            self._good = self._finite(observation, self._good)
+        return self._good
+
+    def _finite(self, values: Any, good: Any) -> Any:
+        values = np.asarray(values)
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return values
+        self._warn("observation")
+        return np.where(np.isfinite(values), values, 0.0 if good is None else good).astype(values.dtype)
+
+    def _warn(self, what: str) -> None:
+        self.replaced += 1
+        if self.replaced == 1:
+            warnings.warn(f"the environment returned a {what} that is no number: it was replaced", stacklevel=3)
+
+
+def _arrays(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return {key: _arrays(value) for key, value in observation.items()}
+    return np.array(observation)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return np.array_equal(a, b)
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:

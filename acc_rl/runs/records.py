@@ -2,26 +2,81 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
+import stat
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 SPEC, PROVENANCE = "spec.json", "provenance.json"
 EVALUATIONS, TRAINING, VALUE_ERROR = "evaluations.jsonl", "training.jsonl", "value_error.jsonl"
+CLOCK, RESULT, CHECKPOINTS = "clock.jsonl", "result.json", "checkpoints"
 POLICY_WEIGHTS, POLICY = "policy.safetensors", "policy.json"
 TENSORBOARD = "tensorboard"
+LARGEST_JSON = 1 << 26
 
 
 class RecordError(ValueError):
     """A file that is not what it should be."""
 
 
-def append(path: Path, row: Mapping[str, Any]) -> None:
-    """One more row. A row is one write, so only the last one can be torn by a crash."""
-    with path.open("ab") as file:
-        file.write((json.dumps(_without_nan(row)) + "\n").encode())
+class DamagedFile(RecordError):
+    """A file that is missing, changed or not what it claims to be."""
+
+
+class Rows:
+    """A file of rows that only grows. What cannot be written now (a full disk) waits and is tried again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        content = path.read_bytes() if path.exists() else b""
+        self._size, self._hash = len(content), hashlib.sha256(content)
+        self._waiting = b""
+        self._warned = False
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One more row. A row is one write, so only the last one can be torn by a crash."""
+        self._waiting += (json.dumps(_without_nan(row)) + "\n").encode()
+        try:
+            self.flush()
+            self._warned = False
+        except OSError as error:
+            if not self._warned:
+                warnings.warn(f"{self.path}: {error.strerror}; its rows wait until they can be written", stacklevel=2)
+            self._warned = True
+
+    def flush(self, sync: bool = False) -> None:
+        """Write what waits; with ``sync`` it is on the disk when this returns."""
+        if not self._waiting and not (sync and self._size):
+            return
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            while self._waiting:
+                # at the place where it belongs, so that a part written by a failed try is written over
+                written = os.pwrite(descriptor, self._waiting, self._size)
+                self._hash.update(self._waiting[:written])
+                self._size, self._waiting = self._size + written, self._waiting[written:]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def told(self) -> dict[str, Any]:
+        """What ``cut`` needs to come back to the rows written so far"""
+        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+
+    def cut(self, told: Mapping[str, Any]) -> None:
+        """Remove the rows that were written later."""
+        content = (self.path.read_bytes() if self.path.exists() else b"")[: told["bytes"]]
+        if hashlib.sha256(content).hexdigest() != told["sha256"]:
+            warnings.warn(f"{self.path}: its rows are no longer those that were written", stacklevel=2)
+        if self.path.exists():
+            os.truncate(self.path, len(content))
+        self.__init__(self.path)  # type: ignore[misc]
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -46,17 +101,40 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """The whole file, or, after a crash, the old one."""
+    """The whole file or, after a crash, the old one."""
     aside = path.with_name(path.name + ".part")
-    aside.write_text(json.dumps(_without_nan(content), indent=2) + "\n")
+    with aside.open("w") as file:
+        file.write(json.dumps(_without_nan(content), indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     aside.replace(path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_plain(path: Path, largest: int) -> bytes:
+    """The content of a plain file: no link, no device, not larger than ``largest``."""
     try:
-        content = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise RecordError(f"{path}: {error.strerror if isinstance(error, OSError) else error}") from None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        what = "is a link" if path.is_symlink() else error.strerror
+        raise DamagedFile(f"{path}: {what}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise DamagedFile(f"{path}: is no plain file")
+        if found.st_size > largest:
+            raise DamagedFile(f"{path}: has {found.st_size} bytes, not at most {largest}")
+        try:
+            return file.read()
+        except OSError as error:
+            raise DamagedFile(f"{path}: {error.strerror}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    text = read_plain(path, LARGEST_JSON)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: is no JSON: {error}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{path}: is no JSON object")
     return content

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
-import os
-import platform
 import shutil
-import subprocess
-import sys
-import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,83 +19,217 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch.utils.tensorboard import SummaryWriter
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
 from acc_rl.runs import envs, records
-from acc_rl.runs.callbacks import EvaluationCallback, LogCallback, ValueErrorCallback, python_number
+from acc_rl.runs.callbacks import (
+    DivergenceCallback,
+    EvaluationCallback,
+    LogCallback,
+    OnFault,
+    ValueErrorCallback,
+    python_number,
+)
+from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.policy import nets, policy_arguments, save_policy
 from acc_rl.runs.progress import ProgressCallback
+from acc_rl.runs.provenance import provenance
+from acc_rl.runs.records import Rows
+from acc_rl.runs.resume import CheckpointCallback, Clock
+from acc_rl.runs.room import check_room
 from acc_rl.runs.spec import RunSpec, algorithm_arguments
 
-PACKAGES = ("acc_rl", "torch", "numpy", "stable_baselines3", "sb3_contrib", "gymnasium", "mujoco")
+__all__ = ["RunExists", "Stopped", "make_model", "train"]
+MAY_CHANGE = ("steps", "threads")
+"""settings of a run that may differ when it goes on"""
+LOCK = ".lock"
 
 
 class RunExists(ValueError):
     """The folder is taken."""
 
 
-def train(spec: RunSpec, out: Path | str = "runs", *, restart: bool = False, console: Console | None = None) -> Path:
-    """Train as ``spec`` says and leave a folder that explains itself; Ctrl-C ends early with everything written."""
+def train(
+    spec: RunSpec,
+    out: Path | str = "runs",
+    *,
+    restart: bool = False,
+    checkpoint_every: int = 10_000,
+    on_fault: OnFault = "stop",
+    console: Console | None = None,
+) -> Path:
+    """Train as ``spec`` says and leave a folder that explains itself.
+
+    A folder that holds a part of this run is continued from its last checkpoint, to the bit as if it had never
+    stopped. SIGINT and SIGTERM save everything and end with ``Stopped``.
+    """
+    if checkpoint_every < 1:
+        raise ValueError(f"checkpoint_every is {checkpoint_every}, but must be a whole number >= 1")
+    if on_fault not in ("stop", "warn"):
+        raise ValueError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console()
     folder = Path(out) / spec.name
-    if folder.exists() and not restart:
-        raise RunExists(_taken(folder, spec))
+    if not restart and _finished(folder, spec):
+        console.print(f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}", highlight=False)
+        return folder
     if spec.threads:
         th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
     envs.check(spec.env)
-    model = make_model(spec)
-    if restart:
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    description: dict[str, Any] = {"algo": spec.algo, "policy": policy_name(model.observation_space)}
-    description |= {"settings": spec.as_dict()["settings"], "nets": nets(model.policy_kwargs)}
-    records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
-    records.write_json(folder / records.PROVENANCE, provenance(spec))
-    model.set_logger(Logger(str(folder), [TensorBoardOutputFormat(str(folder / records.TENSORBOARD)), _Rows(folder)]))
-
-    evaluation = EvaluationCallback(
-        folder / records.EVALUATIONS, partial(envs.make, spec.env), spec.eval_every, spec.eval_episodes, spec.seed
-    )
-    value_error = ValueErrorCallback(folder / records.VALUE_ERROR)
-    progress = ProgressCallback(spec.steps, spec.name, evaluation, console)
-    callbacks: list[BaseCallback] = [evaluation, LogCallback(spec.log_every), progress]
-    if spec.value_error:
-        callbacks.append(value_error)
-    start = time.perf_counter()
-    callback = CallbackList(callbacks)
-    try:
-        model.learn(spec.steps, callback=callback, log_interval=None)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        callback.on_training_end()
-        console.print(f"stopped at step {model.num_timesteps} of {spec.steps}", highlight=False)
-    finally:
-        progress.close()
-        if model.env is not None:
-            model.env.close()
-    save_policy(folder, model, description)
-    seconds = time.perf_counter() - start
-    shares = {"evaluation": evaluation.seconds} | ({"value error": value_error.seconds} if spec.value_error else {})
-    told = ", ".join(f"{name} {100 * each / seconds:.1f} %" for name, each in shares.items())
-    assert evaluation.last is not None  # the end of training evaluates
-    console.print(
-        f"{folder}: {model.num_timesteps} steps in {seconds:.0f} s ({told}), last evaluation "
-        f"{evaluation.last['mean_return']:.1f} +- {evaluation.last['std_return']:.1f}; next: acc eval {folder}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    model = make_model(spec, on_fault)
+    check_room(model, spec.steps, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder), StopRequest() as stop:
+        if restart or not (folder / records.CHECKPOINTS).exists():
+            _clear(folder)
+        _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
     return folder
 
 
-def make_model(spec: RunSpec) -> Calibrated:
+class _Run:
+    """One run from start, or from its last checkpoint, to its end."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        folder: Path,
+        model: Calibrated,
+        checkpoint_every: int,
+        on_fault: OnFault,
+        stop: StopRequest,
+        console: Console,
+    ) -> None:
+        self.spec, self.folder, self.model, self.console = spec, folder, model, console
+        make_env = partial(envs.make, spec.env)
+        evaluations = folder / records.EVALUATIONS
+        self.evaluation = EvaluationCallback(
+            evaluations, make_env, spec.eval_every, spec.eval_episodes, spec.seed, stop.raise_if_asked
+        )
+        log = LogCallback(spec.log_every)
+        parts: dict[str, Any] = {"evaluation": self.evaluation, "log": log}
+        if spec.value_error:
+            parts["value_error"] = ValueErrorCallback(folder / records.VALUE_ERROR)
+        training, clock = Rows(folder / records.TRAINING), Rows(folder / records.CLOCK)
+        rows = [self.evaluation.rows, training, clock]
+        rows += [parts["value_error"].rows] if spec.value_error else []
+        self.checkpoints = CheckpointCallback(
+            folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy
+        )
+        self.writers = _Rows(training, clock, self.checkpoints.clock)
+        self.progress = ProgressCallback(spec.steps, spec.name, self.evaluation, console)
+        watched = [DivergenceCallback(spec.log_every, on_fault), log, self.progress]
+        value_error = [parts["value_error"]] if spec.value_error else []
+        self.timed: dict[str, Any] = {"evaluation": self.evaluation, "checkpoints": self.checkpoints}
+        self.timed |= {"value error": parts["value_error"]} if spec.value_error else {}
+        order: list[BaseCallback] = [self.evaluation, *watched, *value_error]
+        self.callback = CallbackList([self.checkpoints.beginning, *order, self.checkpoints])
+
+    def go(self) -> None:
+        model, spec, folder = self.model, self.spec, self.folder
+        board = _TensorBoard(str(folder / records.TENSORBOARD))
+        model.set_logger(Logger(str(folder), [board, self.writers]))
+        done = self.checkpoints.resume(model)
+        if done is None:
+            records.write_json(folder / records.PROVENANCE, provenance(spec.id, th.get_num_threads()))
+        else:
+            board.purge(done)
+            self.console.print(f"{folder}: going on from step {done}", highlight=False, soft_wrap=True)
+        records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
+        (folder / records.RESULT).unlink(missing_ok=True)
+        first = model.num_timesteps
+        try:
+            model.learn(
+                spec.steps - first,
+                callback=self.callback,
+                log_interval=None,  # type: ignore[arg-type]
+                reset_num_timesteps=done is None,
+            )
+        except Stopped:
+            self.checkpoints.save()  # an evaluation may have been cut off
+            self.console.print(
+                f"stopped at step {model.num_timesteps} of {spec.steps}; the same command goes on", highlight=False
+            )
+            raise
+        finally:
+            self.progress.close()
+            self.evaluation.close()
+            model.logger.close()
+            if model.env is not None:
+                model.env.close()
+        self.finish(first)
+
+    def save_policy(self) -> None:
+        model = self.model
+        description: dict[str, Any] = {"algo": self.spec.algo, "policy": policy_name(model.observation_space)}
+        description |= {"settings": self.spec.as_dict()["settings"], "nets": nets(model.policy_kwargs)}
+        save_policy(self.folder, model, description)
+
+    def finish(self, first: int) -> None:
+        self.save_policy()
+        last = self.evaluation.last
+        assert last is not None  # the end of training evaluates
+        clock = self.checkpoints.clock
+        result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
+        records.write_json(self.folder / records.RESULT, result)
+        seconds = max(clock.seconds - clock.before, 1e-9)
+        told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
+        self.console.print(
+            f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
+            f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _finished(folder: Path, spec: RunSpec) -> bool:
+    """Whether the folder holds all of this run; RunExists if it holds something else"""
+    if not (folder / records.SPEC).exists():
+        if folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
+            raise RunExists(f"{folder} exists but holds no run: use --restart to replace it, or another --out")
+        return False
+    there = records.read_json(folder / records.SPEC)
+    wanted = records.json_like(spec.as_dict())
+    differ = [key for key in wanted if key not in MAY_CHANGE and wanted[key] != there.get(key)]
+    if differ:
+        raise RunExists(
+            f"{folder} holds a run with other settings ({', '.join(differ)}): "
+            "use --restart to begin it anew, or another --out"
+        )
+    steps = there.get("steps")
+    if not isinstance(steps, int) or spec.steps < steps:
+        raise RunExists(f"{folder} holds a run of {steps} steps: steps can only grow, {spec.steps} is less")
+    return spec.steps == steps and (folder / records.RESULT).exists()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No second process trains in the same folder."""
+    with (folder / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunExists(f"another process is training in {folder}: wait for it, or end it") from None
+        yield
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+
+
+def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     entry = find(spec.algo)
     arguments = {**entry.settings, **algorithm_arguments(spec)}
     known = accepted(entry.load())
     for name in arguments:
         if name not in known:
             raise ValueError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
-    vec_env = DummyVecEnv([partial(_training_env, spec, index) for index in range(spec.n_envs)])
+    vec_env = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = policy_arguments(spec.as_dict()["settings"], discrete)
     return entry.load()(
@@ -110,8 +242,11 @@ def make_model(spec: RunSpec) -> Calibrated:
     )
 
 
-def _training_env(spec: RunSpec, index: int) -> Monitor[Any, Any]:
-    return Monitor(envs.SeededEpisodes(envs.make(spec.env), spec.seed, index))
+def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
+    env = envs.make(spec.env)
+    # without it the model itself stops at what is no number
+    checked = envs.FiniteValues(env) if on_fault == "warn" else env
+    return envs.SeededEpisodes(Monitor(checked), spec.seed, index)
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
@@ -141,61 +276,13 @@ def resolved(model: Calibrated) -> dict[str, Any]:
     return {**dict(sorted(plain.items())), "net_arch": net_arch, "bias": vars(model.bias)}
 
 
-def provenance(spec: RunSpec) -> dict[str, Any]:
-    """Where the numbers come from"""
-    return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": th.get_num_threads(),
-        "git_commit": _git_commit(),
-        "command": sys.argv,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "run_id": spec.id,
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def _git_commit() -> str | None:
-    """The commit of the folder that the run was started in, if it is one of git's"""
-    try:
-        result = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() or None
-
-
-def _taken(folder: Path, spec: RunSpec) -> str:
-    there = records.read_json(folder / records.SPEC)
-    there.pop("resolved", None)
-    wanted = records.json_like(spec.as_dict())
-    differ = [key for key in wanted if wanted[key] != there.get(key)]
-    what = f"a run with other settings ({', '.join(differ)})" if differ else "this run already"
-    return f"{folder} holds {what}: use --restart to begin it anew, or another --out"
-
-
 class _Rows(KVWriter):
-    """SB3's log as rows of training.jsonl."""
+    """SB3's log as rows of training.jsonl; what the clock says goes elsewhere, since it differs from run to run."""
 
-    NAMES = {"rollout/ep_rew_mean": "episode_return", "rollout/ep_len_mean": "episode_length", "time/fps": "fps"}  # noqa: RUF012
+    NAMES = {"rollout/ep_rew_mean": "episode_return", "rollout/ep_len_mean": "episode_length"}  # noqa: RUF012
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / records.TRAINING
+    def __init__(self, rows: Rows, clock_rows: Rows, clock: Clock) -> None:
+        self.rows, self.clock_rows, self.clock = rows, clock_rows, clock
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         row = {"step": step}
@@ -203,7 +290,26 @@ class _Rows(KVWriter):
             room, _, name = key.partition("/")
             if room in ("train", "bias") or key in self.NAMES:
                 row[self.NAMES.get(key, name)] = python_number(value)
-        records.append(self.path, row)
+        self.rows.append(row)
+        self.clock_rows.append({"step": step, "seconds": round(self.clock.seconds, 3)})
 
     def close(self) -> None:
         pass
+
+
+class _TensorBoard(TensorBoardOutputFormat):
+    """Events after the step where a run goes on are not shown; a disk that is full ends the events, not the run."""
+
+    def purge(self, step: int) -> None:
+        folder = self.writer.log_dir
+        self.writer.close()
+        self.writer = SummaryWriter(folder, purge_step=step + 1)
+
+    def write(self, *args: Any, **kwargs: Any) -> None:
+        if self._is_closed:
+            return
+        try:
+            super().write(*args, **kwargs)
+        except OSError as error:
+            warnings.warn(f"TensorBoard's events cannot be written: {error.strerror}", stacklevel=2)
+            self._is_closed = True

@@ -1,0 +1,173 @@
+"""A killed run goes on where it was, to the bit."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from acc_rl.algos.buffers import SharedReplayBuffer
+from acc_rl.algos.calibrated import Calibrated
+from acc_rl.runs.callbacks import Diverged, ValueErrorCallback
+from acc_rl.runs.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from acc_rl.runs.interrupt import StopRequest
+from acc_rl.runs.provenance import versions
+from acc_rl.runs.records import Rows
+from acc_rl.runs.state import gather, restore, restore_random
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None: ...
+
+
+class Clock:
+    """Seconds of training, over all the times that the run was started"""
+
+    def __init__(self) -> None:
+        self.before, self.start = 0.0, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.perf_counter() - self.start
+
+
+class CheckpointCallback(BaseCallback):
+    """Writes a checkpoint every ``every`` env steps, when a signal asks for the end, and at the end.
+
+    A disk that is full or cannot be written is a warning; the next try comes after the next ``every`` steps. It has to
+    be the last of the callbacks, with ``beginning`` as the first of them. ``parts`` are other callbacks with a state,
+    ``rows`` the files whose rows come and go with the checkpoint, ``also`` is called after each.
+    """
+
+    model: Calibrated
+
+    def __init__(
+        self,
+        folder: Path,
+        every: int = 10_000,
+        parts: Mapping[str, Stateful] | None = None,
+        rows: Sequence[Rows] = (),
+        stop: StopRequest | None = None,
+        also: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.store = Checkpoints(folder)
+        self.every, self.parts, self.rows, self.stop, self.also = every, parts or {}, rows, stop, also
+        self.beginning = _Beginning()
+        self.clock = Clock()
+        self.seconds = 0.0
+        """time spent on it"""
+        self.next, self.saved = every, -1
+
+    # --- going on ---
+
+    def resume(self, model: Calibrated) -> int | None:
+        """Bring the model, the parts and the rows to the last checkpoint; its step, or None where there is none."""
+        found = self.store.read()
+        if found is None:
+            return None
+        try:
+            assert isinstance(model.replay_buffer, SharedReplayBuffer)
+            found.fill(model.replay_buffer)
+            fresh = restore(model, found.state)
+            for name, part in self.parts.items():
+                part.load_state_dict(found.state["parts"][name], model)
+                if isinstance(part, ValueErrorCallback) and part.meter is not None:
+                    for index in fresh:
+                        part.meter.cut(index)
+            for rows in self.rows:
+                rows.cut(found.manifest["records"][rows.path.name])
+            self.clock.before = float(found.manifest["seconds"])
+            self.beginning.state = found.state["random"]
+        except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            told = f"{type(error).__name__}: {error}"
+            raise CheckpointError(f"{self.store.folder}: its checkpoint does not fit this run: {told}") from error
+        self.saved, self.next = found.step, _after(found.step, self.every)
+        _warn_of_differences(found)
+        return found.step
+
+    # --- saving ---
+
+    def _on_rollout_start(self) -> None:
+        asked = self.stop is not None and self.stop.signal is not None
+        if self.model.num_timesteps >= self.next or asked:
+            self.save()
+        if asked:
+            assert self.stop is not None
+            self.stop.raise_if_asked()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self.save()
+
+    def save(self) -> None:
+        step = self.model.num_timesteps
+        if step == self.saved:
+            return
+        start = time.perf_counter()
+        for name, weights in self.model.policy.state_dict().items():
+            if not th.isfinite(weights).all():
+                raise Diverged(f"{name} is no longer finite at step {step}: the checkpoint before it is kept")
+        try:
+            for rows in self.rows:
+                rows.flush(sync=True)
+            state = {**gather(self.model), "parts": {name: part.state_dict() for name, part in self.parts.items()}}
+            assert isinstance(self.model.replay_buffer, SharedReplayBuffer)
+            about = {
+                "threads": th.get_num_threads(),
+                "versions": versions(),
+                "seconds": self.clock.seconds,
+                "records": {rows.path.name: rows.told() for rows in self.rows},
+            }
+            self.store.write(step, state, self.model.replay_buffer, about)
+            self.also()
+            self.saved = step
+        except OSError as error:
+            warnings.warn(
+                f"no checkpoint could be written at step {step}: {error}; training goes on, "
+                f"the next try comes in {self.every} steps",
+                stacklevel=2,
+            )
+        self.next = _after(step, self.every)
+        self.seconds += time.perf_counter() - start
+
+
+class _Beginning(BaseCallback):
+    """Sets the random streams just before the first step: ``learn`` itself draws from them before that."""
+
+    model: Calibrated
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: Mapping[str, Any] | None = None
+
+    def _on_rollout_start(self) -> None:
+        if self.state is not None:
+            restore_random(self.model, self.state)
+            self.state = None
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def _after(step: int, every: int) -> int:
+    return (step // every + 1) * every
+
+
+def _warn_of_differences(found: Checkpoint) -> None:
+    now = {**versions(), "threads": th.get_num_threads()}
+    then = {**found.manifest["versions"], "threads": found.manifest["threads"]}
+    differ = [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
+    if differ:
+        told = ", ".join(differ)
+        warnings.warn(f"going on, but not to the bit: {told}", stacklevel=3)

@@ -1,0 +1,198 @@
+"""All that decides how a model goes on: weights, optimizers, counters, random streams, envs."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
+from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.vec_env import VecNormalize
+
+from acc_rl.algos.calibrated import Calibrated
+from acc_rl.core.episodes import Observations, at
+
+CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
+"""numbers of the model that belong to the call of ``learn``, not to the run"""
+LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+NOISE = ("exploration_mat", "exploration_matrices")
+STATISTICS = ("mean", "var", "count")
+
+
+def gather(model: Calibrated) -> dict[str, Any]:
+    """To be called between two steps: after training, before the next action is chosen"""
+    assert model.env is not None
+    normalizer = model.get_vec_normalize_env()
+    return {
+        "parameters": model.get_parameters(),
+        "variables": {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]},
+        "numbers": {k: v for k, v in vars(model).items() if type(v) in (int, float, bool) and k not in CLOCKED},
+        "last": {name: getattr(model, name) for name in LAST},
+        # how long episodes took by the clock is no state
+        "episodes": [{k: v for k, v in each.items() if k != "t"} for each in model.ep_info_buffer or ()],
+        "successes": list(model.ep_success_buffer or ()),
+        "metrics": {name: list(each) for name, each in model._metrics.items()},
+        "bias_metrics": model._bias_metrics,
+        "logger": {name: dict(getattr(model.logger, name)) for name in ("name_to_value", "name_to_count")},
+        "excluded": dict(model.logger.name_to_excluded),
+        "envs": [_position(model, i) for i in range(model.n_envs)],
+        "normalizer": None if normalizer is None else _normalizer_state(normalizer),
+        "random": random_state(model),
+    }
+
+
+def restore(model: Calibrated, state: Mapping[str, Any]) -> list[int]:
+    """Everything but the random streams, which ``learn`` still draws from: ``restore_random`` sets these.
+
+    Gives the envs that could not be brought back to where they were and have begun new episodes.
+    """
+    model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
+    with th.no_grad():
+        for name, value in state["variables"].items():
+            recursive_getattr(model, name).copy_(value)
+    known = vars(model)
+    for name, value in state["numbers"].items():
+        if type(known.get(name)) not in (int, float, bool):
+            raise ValueError(f"the model has no number {name!r}")
+        setattr(model, name, value)
+    for name in LAST:
+        setattr(model, name, state["last"][name])
+    window = model._stats_window_size
+    model.ep_info_buffer = deque(state["episodes"], maxlen=window)
+    model.ep_success_buffer = deque(state["successes"], maxlen=window)
+    model._metrics = {name: (total.to(model.device), count) for name, (total, count) in state["metrics"].items()}
+    model._bias_metrics = dict(state["bias_metrics"])
+    for name, values in state["logger"].items():
+        getattr(model.logger, name).update(values)
+    model.logger.name_to_excluded.update(state["excluded"])
+    normalizer = model.get_vec_normalize_env()
+    if normalizer is not None:
+        _restore_normalizer(normalizer, state["normalizer"])
+    return [i for i, position in enumerate(state["envs"]) if not _go_to(model, i, position)]
+
+
+# --- random streams ---
+
+
+def random_state(model: Calibrated) -> dict[str, Any]:
+    version, words, gauss = random.getstate()
+    name, *rest = np.random.get_state()  # noqa: NPY002, the stream that SB3 draws from
+    state: dict[str, Any] = {
+        "python": [version, np.array(words, np.uint64), gauss],
+        "numpy": [name, *rest],
+        "torch": th.get_rng_state(),
+        "action_space": model.action_space.np_random.bit_generator.state,
+        "action_noise": _noise_state(model.action_noise),
+    }
+    if model.device.type == "cuda":
+        state["cuda"] = th.cuda.get_rng_state(model.device)
+    if model.use_sde:
+        state["sde"] = {name: getattr(model.actor.action_dist, name) for name in NOISE}
+    return state
+
+
+def restore_random(model: Calibrated, state: Mapping[str, Any]) -> None:
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words.tolist()), gauss))
+    np.random.set_state(tuple(state["numpy"]))  # noqa: NPY002
+    th.set_rng_state(state["torch"])
+    model.action_space.np_random.bit_generator.state = state["action_space"]
+    _restore_noise(model.action_noise, state["action_noise"])
+    if model.device.type == "cuda":
+        th.cuda.set_rng_state(state["cuda"], model.device)
+    if model.use_sde:
+        for name, value in state["sde"].items():
+            setattr(model.actor.action_dist, name, value.to(model.device))
+
+
+def _noise_state(noise: ActionNoise | None) -> Any:
+    """Most noise draws from numpy's stream and has no state; Ornstein-Uhlenbeck remembers its last value."""
+    if isinstance(noise, VectorizedActionNoise):
+        return [_noise_state(each) for each in noise.noises]
+    return getattr(noise, "noise_prev", None)
+
+
+def _restore_noise(noise: ActionNoise | None, state: Any) -> None:
+    if isinstance(noise, VectorizedActionNoise):
+        for each, its in zip(noise.noises, state, strict=True):
+            _restore_noise(each, its)
+    elif noise is not None and hasattr(noise, "noise_prev"):
+        noise.noise_prev = state
+
+
+# --- envs ---
+
+
+def _position(model: Calibrated, index: int) -> Any:
+    assert model.env is not None
+    try:
+        return model.env.env_method("position", indices=index)[0]
+    except AttributeError:
+        return None
+
+
+def _go_to(model: Calibrated, index: int, position: Any) -> bool:
+    """Whether the env is where it was; otherwise its episode is closed as cut by a time limit and a new one begun."""
+    assert model.env is not None
+    if position is not None and model.env.env_method("go_to", position, indices=index)[0]:
+        return True
+    warnings.warn(
+        f"env {index} could not be brought back to where it was (its episodes do not follow from seed and actions): "
+        "the open episode is closed as truncated and a new one begun; the run is no longer the same to the bit",
+        stacklevel=4,
+    )
+    assert model.replay_buffer is not None
+    normalizer = model.get_vec_normalize_env()
+    before = model._last_obs if normalizer is None else model._last_original_obs
+    assert before is not None
+    model.replay_buffer.dones[model.replay_buffer.pos - 1, index] = 1
+    model.replay_buffer.timeouts[model.replay_buffer.pos - 1, index] = 1
+    model.tracker.cut(index, at(before, index))
+    fresh = model.env.env_method("reset", indices=index)[0][0]
+    _put(before, index, fresh)
+    if normalizer is not None:
+        assert model._last_obs is not None
+        _put(model._last_obs, index, normalizer.normalize_obs(fresh))
+    return False
+
+
+def _put(observations: Observations, index: int, fresh: Observations) -> None:
+    if isinstance(observations, dict):
+        assert isinstance(fresh, dict)
+        for key, value in fresh.items():
+            observations[key][index] = value
+    else:
+        observations[index] = fresh
+
+
+# --- VecNormalize ---
+
+
+def _normalizer_state(normalizer: VecNormalize) -> dict[str, Any]:
+    obs_rms = getattr(normalizer, "obs_rms", None)
+    if isinstance(obs_rms, dict):
+        observations: Any = {key: _statistics(each) for key, each in obs_rms.items()}
+    else:
+        observations = None if obs_rms is None else _statistics(obs_rms)
+    kept = {name: getattr(normalizer, name) for name in ("returns", "old_reward", "old_obs", "training")}
+    return {"observations": observations, "rewards": _statistics(normalizer.ret_rms), **kept}
+
+
+def _restore_normalizer(normalizer: VecNormalize, state: Mapping[str, Any]) -> None:
+    if isinstance(normalizer.obs_rms, dict):
+        for key, each in normalizer.obs_rms.items():
+            vars(each).update(state["observations"][key])
+    elif state["observations"] is not None:
+        vars(normalizer.obs_rms).update(state["observations"])
+    vars(normalizer.ret_rms).update(state["rewards"])
+    for name in ("returns", "old_reward", "old_obs", "training"):
+        setattr(normalizer, name, state[name])
+
+
+def _statistics(statistics: Any) -> dict[str, Any]:
+    return {name: getattr(statistics, name) for name in STATISTICS}
