@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -63,10 +63,11 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
-    """Warns of values that are no numbers and replaces them: observations by the last good ones, rewards by 0."""
+    """Stops at values that are no numbers, or replaces them: observations by the last good ones, rewards by 0."""
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], on_fault: Literal["stop", "warn"]) -> None:
         super().__init__(env)
+        self.on_fault = on_fault
         self.replaced = 0
         """steps in which something was replaced"""
         self._good: Any = None
@@ -79,7 +80,7 @@ class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         if not np.isfinite(float(reward)):
-            self._warn("reward")
+            self._tell("reward")
             reward = 0.0
         return self._checked(observation), reward, terminated, truncated, info
 
@@ -95,13 +96,16 @@ class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
         values = np.asarray(values)
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return values
-        self._warn("observation")
+        self._tell("observation")
         return np.where(np.isfinite(values), values, 0.0 if good is None else good).astype(values.dtype)
 
-    def _warn(self, what: str) -> None:
+    def _tell(self, what: str) -> None:
+        told = f"the environment returned a{'n' if what[0] == 'o' else ''} {what} that is no number"
+        if self.on_fault == "stop":
+            raise EnvError(told)
         self.replaced += 1
         if self.replaced == 1:
-            warnings.warn(f"the environment returned a {what} that is no number: it was replaced", stacklevel=3)
+            warnings.warn(f"{told}: it was replaced", stacklevel=3)
 
 
 def _arrays(observation: Any) -> Any:

@@ -19,7 +19,7 @@ from acc_rl.runs.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from acc_rl.runs.interrupt import StopRequest
 from acc_rl.runs.provenance import versions
 from acc_rl.runs.records import Rows
-from acc_rl.runs.state import gather, restore, restore_random
+from acc_rl.runs.state import gather, restore, restore_late
 
 
 class Stateful(Protocol):
@@ -86,7 +86,7 @@ class CheckpointCallback(BaseCallback):
             for rows in self.rows:
                 rows.cut(found.manifest["records"][rows.path.name])
             self.clock.before = float(found.manifest["seconds"])
-            self.beginning.state = found.state["random"]
+            self.beginning.state = found.state
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             told = f"{type(error).__name__}: {error}"
             raise CheckpointError(f"{self.store.folder}: its checkpoint does not fit this run: {told}") from error
@@ -97,11 +97,10 @@ class CheckpointCallback(BaseCallback):
     # --- saving ---
 
     def _on_rollout_start(self) -> None:
-        asked = self.stop is not None and self.stop.signal is not None
-        if self.model.num_timesteps >= self.next or asked:
+        if self.model.num_timesteps >= self.next:
             self.save()
-        if asked:
-            assert self.stop is not None
+        if self.stop is not None and self.stop.signal is not None:
+            self.save()
             self.stop.raise_if_asked()
 
     def _on_step(self) -> bool:
@@ -143,7 +142,7 @@ class CheckpointCallback(BaseCallback):
 
 
 class _Beginning(BaseCallback):
-    """Sets the random streams just before the first step: ``learn`` itself draws from them before that."""
+    """Restores what ``learn`` itself uses or sets before the first step."""
 
     model: Calibrated
 
@@ -153,7 +152,7 @@ class _Beginning(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         if self.state is not None:
-            restore_random(self.model, self.state)
+            restore_late(self.model, self.state)
             self.state = None
 
     def _on_step(self) -> bool:

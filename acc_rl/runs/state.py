@@ -21,6 +21,7 @@ CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
 """numbers of the model that belong to the call of ``learn``, not to the run"""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 NOISE = ("exploration_mat", "exploration_matrices")
+LOG = ("name_to_value", "name_to_count", "name_to_excluded")
 STATISTICS = ("mean", "var", "count")
 
 
@@ -38,8 +39,7 @@ def gather(model: Calibrated) -> dict[str, Any]:
         "successes": list(model.ep_success_buffer or ()),
         "metrics": {name: list(each) for name, each in model._metrics.items()},
         "bias_metrics": model._bias_metrics,
-        "logger": {name: dict(getattr(model.logger, name)) for name in ("name_to_value", "name_to_count")},
-        "excluded": dict(model.logger.name_to_excluded),
+        "log": {name: dict(getattr(model.logger, name)) for name in LOG},
         "envs": [_position(model, i) for i in range(model.n_envs)],
         "normalizer": None if normalizer is None else _normalizer_state(normalizer),
         "random": random_state(model),
@@ -47,7 +47,7 @@ def gather(model: Calibrated) -> dict[str, Any]:
 
 
 def restore(model: Calibrated, state: Mapping[str, Any]) -> list[int]:
-    """Everything but the random streams, which ``learn`` still draws from: ``restore_random`` sets these.
+    """Everything but the random streams and the log, which ``learn`` still uses: ``restore_late`` sets these.
 
     Gives the envs that could not be brought back to where they were and have begun new episodes.
     """
@@ -67,9 +67,6 @@ def restore(model: Calibrated, state: Mapping[str, Any]) -> list[int]:
     model.ep_success_buffer = deque(state["successes"], maxlen=window)
     model._metrics = {name: (total.to(model.device), count) for name, (total, count) in state["metrics"].items()}
     model._bias_metrics = dict(state["bias_metrics"])
-    for name, values in state["logger"].items():
-        getattr(model.logger, name).update(values)
-    model.logger.name_to_excluded.update(state["excluded"])
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
         _restore_normalizer(normalizer, state["normalizer"])
@@ -96,7 +93,14 @@ def random_state(model: Calibrated) -> dict[str, Any]:
     return state
 
 
-def restore_random(model: Calibrated, state: Mapping[str, Any]) -> None:
+def restore_late(model: Calibrated, state: Mapping[str, Any]) -> None:
+    """To be called in ``learn``, just before the first step"""
+    for name, values in state["log"].items():
+        getattr(model.logger, name).update(values)
+    _restore_random(model, state["random"])
+
+
+def _restore_random(model: Calibrated, state: Mapping[str, Any]) -> None:
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words.tolist()), gauss))
     np.random.set_state(tuple(state["numpy"]))  # noqa: NPY002

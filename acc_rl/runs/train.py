@@ -102,7 +102,10 @@ class _Run:
         console: Console,
     ) -> None:
         self.spec, self.folder, self.model, self.console = spec, folder, model, console
-        make_env = partial(envs.make, spec.env)
+
+        def make_env() -> envs.FiniteValues:
+            return envs.FiniteValues(envs.make(spec.env), on_fault)
+
         evaluations = folder / records.EVALUATIONS
         self.evaluation = EvaluationCallback(
             evaluations, make_env, spec.eval_every, spec.eval_episodes, spec.seed, stop.raise_if_asked
@@ -245,7 +248,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
 def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
     env = envs.make(spec.env)
     # without it the model itself stops at what is no number
-    checked = envs.FiniteValues(env) if on_fault == "warn" else env
+    checked = envs.FiniteValues(env, on_fault) if on_fault == "warn" else env
     return envs.SeededEpisodes(Monitor(checked), spec.seed, index)
 
 

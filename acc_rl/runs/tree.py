@@ -33,7 +33,7 @@ def unpack(text: bytes, tensors: bytes) -> Any:
 
 
 def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
 def unpack_arrays(content: bytes) -> dict[str, Array]:

@@ -65,7 +65,7 @@ def test_every_file_is_there_and_says_what_it_should(trained):
     assert all(row["mean_return"] == pytest.approx(np.mean(row["returns"])) for row in evaluations)
     training = records.read(folder / "training.jsonl")
     assert [row["step"] for row in training] == [*range(250, 2001, 250), 2200]
-    assert {"critic_loss", "actor_loss", "ent_coef", "beta", "dropped_per_net", "gap", "fps"} <= set(training[-1])
+    assert {"critic_loss", "actor_loss", "ent_coef", "beta", "dropped_per_net", "gap"} <= set(training[-1])
     (value_error,) = records.read(folder / "value_error.jsonl")
     assert value_error["pairs"] == 1000  # eleven episodes of 200 steps, less the last 100 of each
     assert list((folder / "tensorboard").glob("events*"))
@@ -251,9 +251,11 @@ def test_an_existing_run_is_not_overwritten(trained):
     before = (folder / "evaluations.jsonl").read_bytes()
     same = run("train", "Pendulum-v1", "--steps", "2.2e3", "--seed", 4, *SMALL, "--out", folder.parent)
     other = run("train", "Pendulum-v1", "--steps", "99", "--seed", 4, *SMALL, "--out", folder.parent)
-    assert (same.returncode, other.returncode) == (2, 2)
-    assert "holds this run already" in same.stderr
-    assert "other settings (steps)" in other.stderr
+    anew = run("train", "Pendulum-v1", "--steps", "99", "--seed", 4, *SMALL, "--out", folder.parent, "--restart")
+    assert (same.returncode, other.returncode, anew.returncode) == (0, 2, 2)
+    assert "all 2200 steps are done" in same.stdout
+    assert "steps can only grow, 99 is less" in other.stderr
+    assert "Say so with --yes" in anew.stderr
     assert (folder / "evaluations.jsonl").read_bytes() == before
 
 

@@ -1,84 +1,382 @@
-"""A run that was stopped and goes on is, to the bit, the run that was never stopped."""
+"""A run that was stopped, killed or damaged goes on; if it can be, to the bit as if nothing had happened."""
 
+import os
+import random
+import signal
+import time
+import warnings
+
+import gymnasium as gym
+import numpy as np
 import pytest
-from kit import digests, run, tiny
+import torch as th
+from kit import ALGORITHMS, QUIET, Crash, digests, killed_until_done, run, tiny
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from acc_rl.runs.interrupt import StopRequest
+from acc_rl import ACC, ACCTD3
+from acc_rl.algos.calibrated import Calibrated
+from acc_rl.runs import envs, records
+from acc_rl.runs.callbacks import Diverged, EvaluationCallback
+from acc_rl.runs.checkpoint import Checkpoints
+from acc_rl.runs.interrupt import Stopped
+from acc_rl.runs.resume import CheckpointCallback
+from acc_rl.runs.train import RunExists
 
 VARIANTS = {
     "acc": tiny(),
-    "acc 2 envs": tiny(n_envs=2),
     "tqc n-step": tiny(algo="tqc", settings={"n_steps": 3}),
-    "sac": tiny(algo="sac"),
+    "sac 2 envs": tiny(algo="sac", n_envs=2),
     "sac gSDE": tiny(algo="sac", settings={"use_sde": True, "sde_sample_freq": 4, "train_freq": 8}),
-    "td3": tiny(algo="td3"),
+    "td3 hopper": tiny("Hopper-v5", "td3"),
     "acc-td3 2 envs": tiny(algo="acc-td3", n_envs=2, settings={"critic_updates": 2}),
     "acc-ddpg": tiny(algo="acc-ddpg"),
     "acc-sac soft": tiny(algo="acc-sac", bias={"returns": "soft", "tail": "bootstrap"}),
     "acc-dqn": tiny("CartPole-v1", "acc-dqn"),
     "acc-qrdqn": tiny("CartPole-v1", "acc-qrdqn"),
-    "hopper": tiny("Hopper-v5"),
+    "acc hopper": tiny("Hopper-v5"),
 }
 
 
-class Crash(BaseException):
-    """As sudden as kill -9: nothing of ours may catch it."""
-
-
-def crash_at(monkeypatch, calls):
-    """At the given numbers of steps seen by this process"""
-    from acc_rl.algos.calibrated import Calibrated
-
-    seen, original = [0], Calibrated._store_transition
+def at_step(monkeypatch, step, action):
+    """``action()`` in the middle of the first step at or after ``step``"""
+    original, done = Calibrated._store_transition, []
 
     def store(self, *args):
-        seen[0] += 1
-        if seen[0] in calls:
-            raise Crash
+        if self.num_timesteps >= step and not done:
+            done.append(True)
+            action()
         return original(self, *args)
 
     monkeypatch.setattr(Calibrated, "_store_transition", store)
+
+
+def crash():
+    raise Crash
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_killed_and_resumed_equals_uninterrupted(name, tmp_path, monkeypatch):
+def test_crashed_and_resumed_equals_uninterrupted(name, tmp_path, monkeypatch):
     spec = VARIANTS[name]
     whole = digests(run(spec, tmp_path / "whole"))
-    # before the first checkpoint, in warm-up, and twice while learning
-    crash_at(monkeypatch, (50, 50 + 60 + 100, 1000 // spec.n_envs) if spec.n_envs == 1 else (30, 200))
-    for _ in range(4):
-        try:
-            folder = run(spec, tmp_path / "killed")
-            break
-        except Crash:
-            continue
-    assert digests(folder) == whole
+    for step in (60, 130, 437):  # before the first checkpoint, in warm-up, while learning
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            at_step(patch, step, crash)
+            run(spec, tmp_path / "crashed")
+    assert digests(run(spec, tmp_path / "crashed")) == whole
 
 
-def test_a_stop_between_checkpoints_loses_no_step(tmp_path, monkeypatch):
+def test_killed_by_signal_9_at_random_moments(tmp_path):
+    rng = random.Random(0)
+    for number, algo in enumerate(ALGORITHMS):
+        spec = tiny("Hopper-v5" if number % 2 else "Pendulum-v1", algo, n_envs=1 + number % 3 // 2)
+        start = time.monotonic()
+        whole = digests(run(spec, tmp_path / "whole"))
+        folder, kills = killed_until_done(spec, tmp_path / "killed", 1, time.monotonic() - start, rng)
+        assert digests(folder) == whole, f"{spec.name} after {kills} kills"
+
+
+# --- signals that ask for the end ---
+
+
+def ask(number=signal.SIGTERM):
+    os.kill(os.getpid(), number)
+
+
+def test_asked_to_stop_no_step_is_lost(tmp_path, monkeypatch):
     spec = tiny()
     whole = digests(run(spec, tmp_path / "whole"))
-    from acc_rl.runs.interrupt import Stopped
-
-    for step in (57, 333, 634):
-        stop_at(monkeypatch, step)
-        with pytest.raises(Stopped):
+    # training comes after every fourth step: a run ends there
+    for step, number in ((60, signal.SIGTERM), (336, signal.SIGINT), (436, signal.SIGTERM)):
+        with monkeypatch.context() as patch, pytest.raises(Stopped) as told:
+            at_step(patch, step - 2, lambda number=number: ask(number))
             run(spec, tmp_path / "stopped")
-    monkeypatch.undo()
+        assert told.value.exit_code == 128 + number
+        assert Checkpoints(tmp_path / "stopped" / spec.name / records.CHECKPOINTS).read().step == step
     assert digests(run(spec, tmp_path / "stopped")) == whole
 
 
-def stop_at(monkeypatch, step):
-    """The signal comes in the middle of a step"""
-    from acc_rl.algos.calibrated import Calibrated
+def test_asked_to_stop_while_evaluating_or_saving(tmp_path, monkeypatch):
+    spec = tiny()
+    whole = digests(run(spec, tmp_path / "whole"))
+    original_act, original_write = EvaluationCallback._act, Checkpoints.write
+    acted = []
 
-    requests = []
-    monkeypatch.setattr(StopRequest, "__init__", lambda self: (vars(self).update(signal=None, _before={}), requests.append(self))[0])
-    original = Calibrated._store_transition
+    def act(self, obs):
+        if self.number == 2 and self.model.num_timesteps == 400:
+            acted.append(True)
+            if len(acted) == 3:
+                ask()
+        return original_act(self, obs)
 
-    def store(self, *args):
-        if self.num_timesteps == step:
-            requests[-1].signal = 15
-        return original(self, *args)
+    def write(self, step, *args):
+        if step == 300:
+            ask()
+        return original_write(self, step, *args)
 
-    monkeypatch.setattr(Calibrated, "_store_transition", store)
+    for name, changed, step in (("_act", act, 400), ("write", write, 300)):
+        cls = EvaluationCallback if name == "_act" else Checkpoints
+        folder = tmp_path / name
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            patch.setattr(cls, name, changed)
+            run(spec, folder)
+        assert Checkpoints(folder / spec.name / records.CHECKPOINTS).read().step == step
+        assert digests(run(spec, folder)) == whole
+
+
+# --- the same command on an existing folder ---
+
+
+def test_a_finished_run_is_left_alone_and_can_be_extended(tmp_path):
+    folder = run(tiny(steps=200), tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert run(tiny(steps=200), tmp_path) == folder
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    run(tiny(steps=300), tmp_path)
+    assert [row["step"] for row in records.read(folder / records.EVALUATIONS)] == [0, 200, 300]
+    assert records.read_json(folder / records.RESULT)["step"] == 300
+    with pytest.raises(RunExists, match="steps can only grow, 200 is less"):
+        run(tiny(steps=200), tmp_path)
+
+
+def test_other_settings_are_refused(tmp_path):
+    run(tiny(steps=100), tmp_path)
+    with pytest.raises(RunExists, match=r"other settings \(eval_every\)"):
+        run(tiny(steps=100, eval_every=50), tmp_path)
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
+    spec, told = tiny(steps=200), []
+
+    def second():
+        with pytest.raises(RunExists, match="another process is training") as error:
+            run(spec, tmp_path)
+        told.append(error)
+
+    at_step(monkeypatch, 50, second)
+    run(spec, tmp_path)
+    assert told
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_is_still_the_same(tmp_path, monkeypatch):
+    spec = tiny()
+    whole = digests(run(spec, tmp_path / "whole"))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        at_step(patch, 437, crash)
+        run(spec, tmp_path / "damaged")
+    path = tmp_path / "damaged" / spec.name / records.CHECKPOINTS / "step-000000000400" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"step-000000000400/state.safetensors: has \d+ bytes"):
+        folder = run(spec, tmp_path / "damaged")
+    assert digests(folder) == whole
+
+
+def test_another_number_of_threads_is_told(tmp_path, monkeypatch):
+    with pytest.raises(Crash), monkeypatch.context() as patch:
+        at_step(patch, 150, crash)
+        run(tiny(steps=200), tmp_path)
+    try:
+        with pytest.warns(UserWarning, match="not to the bit: threads 1 -> 2"):
+            run(tiny(steps=200, threads=2), tmp_path)
+    finally:
+        th.set_num_threads(1)
+
+
+def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path, monkeypatch):
+    spec = tiny()
+    whole = digests(run(spec, tmp_path / "whole"))
+    original, broken = os.open, []
+
+    def opened(path, flags, *args, **kwargs):
+        if broken and flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(28, "No space left on device", str(path))
+        return original(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", opened)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        at_step(monkeypatch, 150, lambda: broken.append(True))
+        original_store = Calibrated._store_transition
+
+        def store(self, *args):
+            if self.num_timesteps == 350:
+                broken.clear()
+                found = Checkpoints(tmp_path / "full" / spec.name / records.CHECKPOINTS).read()
+                assert found.step == 100
+            return original_store(self, *args)
+
+        monkeypatch.setattr(Calibrated, "_store_transition", store)
+        folder = run(spec, tmp_path / "full")
+    text = " ".join(str(each.message) for each in told)
+    assert "no checkpoint could be written at step 200: " in text
+    assert "training.jsonl: No space left on device" in text
+    assert digests(folder) == whole
+
+
+# --- faults of envs and critics ---
+
+
+class Odd(gym.Env):
+    """Where an episode starts does not follow from its seed, or a sensor fails."""
+
+    observation_space = gym.spaces.Box(-10, 10, (2,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+    resets = 0
+
+    def __init__(self, fault="none"):
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        Odd.resets += 1
+        self.t = 0
+        self.start = Odd.resets / 1000 if self.fault == "start" else 0.0
+        return np.full(2, self.start, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        obs, reward = np.array([self.start, np.sin(self.t)], np.float32), float(action[0])
+        if self.t == 30 and self.fault == "observation":
+            obs[1] = np.nan
+        if self.t == 30 and self.fault == "reward":
+            reward = np.inf
+        return obs, reward, False, self.t == 50, {}
+
+
+for fault in ("start", "observation", "reward"):
+    gym.register(f"Odd-{fault}-v0", Odd, kwargs={"fault": fault})
+
+
+def test_an_env_that_cannot_be_brought_back_begins_a_new_episode(tmp_path, monkeypatch):
+    spec = tiny("Odd-start-v0", eval_every=1000)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        at_step(patch, 320, ask)  # 20 steps into an episode
+        run(spec, tmp_path)
+    models = []
+    at_step(monkeypatch, 321, lambda: None)
+    original = Calibrated._setup_learn
+
+    def setup(self, *args, **kwargs):
+        models.append(self)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Calibrated, "_setup_learn", setup)
+    with pytest.warns(UserWarning, match="env 0 could not be brought back"):
+        run(spec, tmp_path)
+    buffer = models[0].replay_buffer
+    row = (320 - 1) % buffer.buffer_size
+    assert (buffer.dones[row, 0], buffer.timeouts[row, 0]) == (1, 1)
+    lengths = [len(episode) for episode in models[0].tracker.episodes]
+    assert 20 in lengths
+
+
+@pytest.mark.parametrize("fault", ["observation", "reward"])
+def test_what_is_no_number_stops_or_is_replaced(fault, tmp_path):
+    spec = tiny(f"Odd-{fault}-v0", steps=200, eval_every=1000)
+    with pytest.raises(ValueError, match=f"the environment returned an? {fault} that is no number"):
+        run(spec, tmp_path)
+    with pytest.warns(UserWarning, match=f"the environment returned an? {fault} that is no number: it was replaced"):
+        folder = run(spec, tmp_path, on_fault="warn")
+    assert records.read_json(folder / records.RESULT)["step"] == 200
+
+
+def spoiled(monkeypatch, step, value):
+    """The target critics say ``value`` from ``step`` on"""
+    models, original = [], Calibrated._setup_learn
+
+    def setup(self, *args, **kwargs):
+        models.append(self)
+        return original(self, *args, **kwargs)
+
+    def spoil():
+        critic = models[-1].critic_target
+        with th.no_grad():
+            critic.ensemble.layers(critic.ensemble.theta)[-1][1].fill_(value)
+
+    monkeypatch.setattr(Calibrated, "_setup_learn", setup)
+    at_step(monkeypatch, step, spoil)
+
+
+def test_a_critic_that_explodes_stops_the_run_and_the_checkpoint_before_is_kept(tmp_path, monkeypatch):
+    spec = tiny()
+    with monkeypatch.context() as patch:
+        spoiled(patch, 250, 1e6)
+        with pytest.raises(Diverged, match=r"the critic has diverged: its targets average .* allows no return beyond"):
+            run(spec, tmp_path)
+    assert Checkpoints(tmp_path / spec.name / records.CHECKPOINTS).read().step == 200
+    with monkeypatch.context() as patch:
+        spoiled(patch, 250, 1e6)
+        with pytest.warns(UserWarning, match="the critic has diverged"):
+            folder = run(spec, tmp_path, on_fault="warn")
+    assert records.read_json(folder / records.RESULT)["step"] == 500
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
+    spec = tiny(steps=300)
+    spoiled(monkeypatch, 98, np.nan)
+    with pytest.raises(Diverged, match=r"critic_target\.\S+ is no longer finite at step 100: .* is kept"):
+        run(spec, tmp_path)
+    assert not list((tmp_path / spec.name).glob("checkpoints/step-*"))
+
+
+@pytest.mark.parametrize("what", ["memory", "disk"])
+def test_too_little_room_is_told_before_the_run(what, tmp_path, monkeypatch):
+    from acc_rl.runs import room
+
+    if what == "memory":
+        monkeypatch.setattr(room, "memory_available", lambda: 1000)
+        expected = r"replay buffer of 300 transitions needs 0.00 GB of memory, but 0.00 GB are free"
+    else:
+        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: Usage())
+        expected = r"checkpoints need up to 0.00 GB of disk \(300 transitions, 3 states\), but 0.00 GB are free"
+    with pytest.raises(ValueError, match=expected):
+        run(tiny(), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+class Usage:
+    free = 1000
+
+
+# --- with one's own model: normalised observations, noise with a memory ---
+
+
+@pytest.mark.parametrize("cls", [ACC, ACCTD3])
+def test_a_model_of_ones_own(cls, tmp_path):
+    def model():
+        venv = VecNormalize(DummyVecEnv([lambda: envs.SeededEpisodes(gym.make("Pendulum-v1"), 3, 0)]))
+        noise = OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))
+        small = {"learning_starts": 50, "batch_size": 16, "buffer_size": 200, "train_freq": 4, "seed": 3}
+        nets = {"net_arch": {"pi": [16], "qf": [16]}}
+        bias = {"start_step": 200, "update_interval": 100}
+        return cls("MlpPolicy", venv, action_noise=noise, policy_kwargs=nets, bias=bias, **small)
+
+    def learn(folder, steps):
+        each = model()
+        saver = CheckpointCallback(folder, every=100)
+        done = saver.resume(each)
+        each.learn(steps - (done or 0), [saver.beginning, saver], reset_num_timesteps=done is None)
+        return Checkpoints(folder).read()
+
+    whole = learn(tmp_path / "whole", 500)
+    learn(tmp_path / "parts", 250)
+    parts = learn(tmp_path / "parts", 500)
+    for name in ("state.json", "state.safetensors"):
+        a, b = (tmp_path / each / "step-000000000500" / name for each in ("whole", "parts"))
+        assert a.read_bytes() == b.read_bytes()
+    assert whole.step == parts.step
+
+
+def test_state_that_does_not_fit_is_one_line(tmp_path):
+    run(tiny(steps=100), tmp_path)
+    folder = tmp_path / tiny().name
+    other = tiny(steps=200, settings={"qf": [8]})
+    (folder / records.SPEC).write_text((folder / records.SPEC).read_text().replace('"steps": 100', '"steps": 200'))
+    (tmp_path / "other").mkdir()
+    folder.rename(tmp_path / "other" / other.name)
+    content = records.read_json(tmp_path / "other" / other.name / records.SPEC)
+    records.write_json(
+        tmp_path / "other" / other.name / records.SPEC, {**content, **records.json_like(other.as_dict())}
+    )
+    (tmp_path / "other" / other.name / records.RESULT).unlink()
+    with pytest.raises(records.RecordError, match="its checkpoint does not fit this run"):
+        run(other, tmp_path / "other", console=QUIET)
