@@ -219,6 +219,7 @@ class Theorem:
             raise ValueError(f"seed is {self.seed}, but must be >= 0")
         for_walk, for_returns = np.random.default_rng(self.seed).spawn(2)
         simulated = theorem.biases(self.returns, self.repeats, for_returns)
+        self.out.mkdir(parents=True, exist_ok=True)
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("walk", total=self.steps)
             walk = tabular.walk(

@@ -69,7 +69,7 @@ class Uniform(Returns):
 
         E[max(S - t, 0)] = sum over k < c of (-1)^k * C(n, k) * (c - k)^(n+1) / (n+1)!,  c = n - t
 
-        The terms are many orders larger than their sum, so they are added as whole numbers, where nothing cancels.
+        At n = 200 the terms are up to 10^30 times their sum: they are added as whole numbers, where no digit is lost.
         """
         if x <= -self.half:
             return -x
@@ -187,6 +187,8 @@ class Row:
 
 def biases(returns: Sequence[int], repeats: int, rng: np.random.Generator) -> Iterator[Row]:
     """All cases at all numbers of returns, one by one as they are done"""
+    if not returns:
+        raise ValueError("returns is empty, but must name at least one number")
     for n in returns:
         _require("returns", n, 1 <= n <= LARGEST_N, f"whole numbers from 1 to {LARGEST_N}")
     _require("repeats", repeats, repeats >= 2, ">= 2 for a standard error")

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import altair as alt
 import numpy as np
+import vl_convert
 from rich.table import Table
 
 from acc_rl.core import theorem
@@ -16,7 +17,6 @@ from acc_rl.core.tabular import ALGORITHMS, Walk, mean_and_error
 from acc_rl.core.theorem import Case, Row
 
 Chart: TypeAlias = alt.VConcatChart
-FORMATS = ("png", "svg", "pdf")
 Z95 = 1.96
 
 # Okabe and Ito's colours can be told apart with any kind of colour blindness
@@ -44,7 +44,7 @@ BIAS = "bias (standard deviations of a return)"
 
 def theorem_table(rows: Sequence[Row]) -> Table:
     """Two lines per case: the exact bias, and the simulated one; columns are numbers of returns"""
-    table = Table(title="Bias of clip(mean of n returns, Q_min, Q_max), in standard deviations of a return")
+    table = Table(title="Bias of clip(mean of n returns, Q_min, Q_max)\nin standard deviations of a return")
     table.add_column("returns [Q_min, Q_max]", no_wrap=True)
     numbers = list(dict.fromkeys(row.n for row in rows))
     for i, n in enumerate(numbers):
@@ -58,7 +58,7 @@ def theorem_table(rows: Sequence[Row]) -> Table:
         cells = {row.n: row for row in rows if row.case == case}
         table.add_row(case.name, *(_signed(cells[n].exact) for n in numbers))
         table.add_row("  simulated", *(_signed(cells[n].simulated) for n in numbers), style="dim")
-    table.caption = f"The simulation is at most {_largest_z(rows):.1f} of its standard errors from the exact value."
+    table.caption = f"largest difference: {_largest_z(rows):.1f} standard errors"
     return table
 
 
@@ -73,7 +73,7 @@ def _largest_z(rows: Iterable[Row]) -> float:
 def tabular_table(walk: Walk) -> Table:
     """Bias of each algorithm against both truths, at a tenth, a quarter, half and the end"""
     table = Table(
-        title=f"Estimate of the start's value less the truth, mean of {walk.beta.shape[-1]} walks ± std. error"
+        title=f"Estimate of the start's value less the truth\nmean of {walk.beta.shape[-1]} walks ± standard error"
     )
     table.add_column("less the value of", no_wrap=True)
     table.add_column("step", justify="right")
@@ -219,7 +219,7 @@ def _styled(chart: Any) -> Chart:
         chart.configure(background="white", font="Helvetica, Arial, sans-serif", padding=12)
         .configure_axis(gridColor="#e6e6e6", labelFontSize=12, titleFontSize=12, titleFontWeight="normal")
         .configure_legend(labelFontSize=12)
-        .configure_title(fontSize=14, subtitleFontSize=12, subtitleColor="#444", anchor="start")
+        .configure_title(fontSize=14, subtitleFontSize=12, subtitleColor="#444", anchor="start", offset=10)
         .configure_view(stroke="#bbb")
     )
     return styled
@@ -245,11 +245,12 @@ def walk_rows(walk: Walk) -> list[dict[str, Any]]:
 
 def write(folder: Path, name: str, chart: Chart, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
     """The figure in three formats and its numbers as CSV"""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{suffix}" for suffix in (*FORMATS, "csv")]
-    for path in paths[:-1]:
-        chart.save(path, scale_factor=2 if path.suffix == ".png" else 1)
-    with paths[-1].open("w", newline="") as file:
+    svg, png, pdf, table = paths = [folder / f"{name}.{suffix}" for suffix in ("svg", "png", "pdf", "csv")]
+    chart.save(svg)
+    picture = svg.read_text()  # drawn once: the other two show the same
+    png.write_bytes(vl_convert.svg_to_png(picture, scale=2))
+    pdf.write_bytes(vl_convert.svg_to_pdf(picture))
+    with table.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
