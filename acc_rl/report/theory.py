@@ -14,10 +14,11 @@ from rich.table import Table
 
 from acc_rl.core import theorem
 from acc_rl.core.tabular import ALGORITHMS, Walk, mean_and_error
-from acc_rl.core.theorem import Case, Row
+from acc_rl.core.theorem import Row
 
 Chart: TypeAlias = alt.VConcatChart
 Z95 = 1.96
+WALK = "walk"
 
 # Okabe and Ito's colours can be told apart with any kind of colour blindness
 COLOURS = {
@@ -67,7 +68,7 @@ def _signed(value: float) -> str:
 
 
 def _largest_z(rows: Iterable[Row]) -> float:
-    return max(abs(row.simulated - row.exact) / max(row.error, 1e-12) for row in rows)
+    return max((abs(row.simulated - row.exact) / row.error for row in rows if row.error > 0), default=0.0)
 
 
 def tabular_table(walk: Walk) -> Table:
@@ -116,7 +117,8 @@ def theorem_chart(rows: Sequence[Row]) -> Chart:
         anchor="start",
     )
     rows_of_panels = [_own_legends(above), _own_legends(alt.hconcat(*panels))]
-    return _styled(_own_legends(alt.vconcat(*rows_of_panels, title=title)))
+    data = {group: _points(part) for group, part in groups.items()}
+    return _finished(_own_legends(alt.vconcat(*rows_of_panels, title=title)), data)
 
 
 def _own_legends(chart: Any) -> Any:
@@ -126,7 +128,6 @@ def _own_legends(chart: Any) -> Any:
 def _bias_panel(title: str, rows: Sequence[Row], limits: tuple[float, float], width: int) -> Any:
     cases = list(dict.fromkeys(row.case for row in rows))
     numbers, names = sorted({row.n for row in rows}), [case.name for case in cases]
-    data = alt.Data(values=[_point(row, cases) for row in rows])
     scale = alt.Scale(type="log", domain=[numbers[0] * 0.8, numbers[-1] * 1.25], nice=False)
     axis = alt.Axis(values=numbers, format="d", labelOverlap=True)
     legend = alt.Legend(title=None, orient="bottom", direction="vertical", columns=1, labelLimit=300)
@@ -137,8 +138,7 @@ def _bias_panel(title: str, rows: Sequence[Row], limits: tuple[float, float], wi
         "case:N", legend=legend, scale=alt.Scale(domain=names, range=[SHAPES[c.returns.name] for c in cases])
     )
     y = alt.Y("exact:Q", title=BIAS, scale=alt.Scale(domain=list(limits), nice=True, padding=8))
-    base = alt.Chart(data)
-    zero = alt.Chart(alt.Data(values=[{"zero": 0}])).mark_rule(color="#555", strokeDash=[4, 3]).encode(y="zero:Q")
+    base = alt.Chart(alt.NamedData(cases[0].group))
     lines = base.mark_line(strokeWidth=2).encode(
         alt.X("n:Q", title="number of returns n", scale=scale, axis=axis), y, colour
     )
@@ -148,30 +148,30 @@ def _bias_panel(title: str, rows: Sequence[Row], limits: tuple[float, float], wi
     points = base.mark_point(filled=True, opacity=1, size=55).encode(
         alt.X("beside:Q", scale=scale), alt.Y("simulated:Q"), colour, shape
     )
-    return alt.layer(zero, lines, bars, points, title=title, width=width, height=230)
+    return alt.layer(_level(0.0), lines, bars, points, title=title, width=width, height=230)
 
 
-def _point(row: Row, cases: list[Case]) -> dict[str, Any]:
+def _points(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Where the exact values are all 0, the simulated ones stand beside each other"""
-    aside = cases.index(row.case) - (len(cases) - 1) / 2 if row.case.group == theorem.HOLDS else 0.0
-    return {
-        "case": row.case.name,
-        "n": row.n,
-        "beside": row.n * 1.08**aside,
-        "exact": row.exact,
-        "simulated": row.simulated,
-        "from": row.simulated - Z95 * row.error,
-        "to": row.simulated + Z95 * row.error,
-    }
+    cases = list(dict.fromkeys(row.case for row in rows))
+    step = 1.08 if cases[0].group == theorem.HOLDS else 1.0
+    return [
+        {
+            "case": row.case.name,
+            "n": row.n,
+            "beside": row.n * step ** (cases.index(row.case) - (len(cases) - 1) / 2),
+            "exact": row.exact,
+            "simulated": row.simulated,
+            "from": row.simulated - Z95 * row.error,
+            "to": row.simulated + Z95 * row.error,
+        }
+        for row in rows
+    ]
 
 
 def tabular_chart(walk: Walk) -> Chart:
     """Both biases, the value that was achieved, and beta, over time with 95 % intervals of the mean"""
     seeds = walk.beta.shape[-1]
-    optimal = _curves("estimate − value of the best policy", walk.steps, walk.bias("optimal"), zero=0.0)
-    followed = _curves("estimate − value of the followed policy", walk.steps, walk.bias("followed"), zero=0.0)
-    achieved = _curves("value of the followed policy", walk.steps, walk.achieved, zero=walk.optimum)
-    beta = _curves("β", walk.steps, walk.beta)
     title = alt.TitleParams(
         "Algorithm 1 with tables: bias of the start state's value on a 3 x 3 grid with noisy rewards",
         subtitle=[
@@ -181,40 +181,49 @@ def tabular_chart(walk: Walk) -> Chart:
         anchor="start",
     )
     above = alt.hconcat(
-        optimal.properties(title="Bias against the best policy (Q*)"),
-        followed.properties(title="Bias against the policy that made the returns"),
+        _curves("bias_to_best", "Bias against the best policy (Q*)", "estimate − value of the best policy", level=0.0),
+        _curves(
+            "bias_to_followed",
+            "Bias against the policy that made the returns",
+            "estimate − value of the followed policy",
+            level=0.0,
+        ),
     )
     below = alt.hconcat(
-        achieved.properties(title="What the followed policy is worth (dashed: the best)"),
-        beta.properties(title="β, mean over the walks: 1 is the max, 0 the double estimate"),
+        _curves(
+            "value_of_followed",
+            "What the followed policy is worth (dashed: the best)",
+            "value of the followed policy",
+            level=walk.optimum,
+        ),
+        _curves("beta", "β, mean over the walks: 1 is the max, 0 the double estimate", "β"),
     )
-    return _styled(alt.vconcat(above, below, title=title))
+    return _finished(alt.vconcat(above, below, title=title), {WALK: walk_rows(walk)})
 
 
-def _curves(text: str, steps: Iterable[Any], values: Any, zero: float | None = None) -> Any:
-    """values (algorithms, times, seeds)"""
-    mean, error = mean_and_error(values)
-    rows = [
-        {"step": int(step), "algorithm": name, "mean": m, "from": m - Z95 * e, "to": m + Z95 * e}
-        for name, ms, es in zip(ALGORITHMS, mean.tolist(), error.tolist(), strict=True)
-        for step, m, e in zip(steps, ms, es, strict=True)
-    ]
+def _curves(name: str, title: str, text: str, level: float | None = None) -> Any:
+    """One column of ``walk_rows`` over time"""
     legend = alt.Legend(title=None, orient="top", symbolType="stroke", symbolStrokeWidth=3, symbolOpacity=1)
     scale = alt.Scale(domain=list(ALGORITHMS), range=[COLOURS[name] for name in ALGORITHMS])
-    base = alt.Chart(alt.Data(values=rows)).encode(
+    base = alt.Chart(alt.NamedData(WALK)).encode(
         alt.X("step:Q", title="env steps", axis=alt.Axis(format=",d", tickCount=5)),
         color=alt.Color("algorithm:N", legend=legend, scale=scale),
     )
-    band = base.mark_area(opacity=0.25).encode(alt.Y("from:Q", title=text), alt.Y2("to:Q"))
-    line = base.mark_line(strokeWidth=2).encode(alt.Y("mean:Q", title=text))
-    layers: list[Any] = [band, line]
-    if zero is not None:
-        rule = alt.Chart(alt.Data(values=[{"zero": zero}]))
-        layers.insert(0, rule.mark_rule(color="#555", strokeDash=[4, 3]).encode(y="zero:Q"))
-    return alt.layer(*layers, width=400, height=230)
+    ends = {end: f"datum.{name} {sign} {Z95} * datum.{name}_error" for end, sign in (("bottom", "-"), ("top", "+"))}
+    band = base.transform_calculate(**ends).mark_area(opacity=0.25)
+    line = base.mark_line(strokeWidth=2).encode(alt.Y(f"{name}:Q", title=text))
+    layers = [band.encode(alt.Y("bottom:Q", title=text), alt.Y2("top:Q")), line]
+    below = [] if level is None else [_level(level)]
+    return alt.layer(*below, *layers, title=title, width=400, height=230)
 
 
-def _styled(chart: Any) -> Chart:
+def _level(value: float) -> Any:
+    data = alt.Data(values=[{"level": value}])
+    return alt.Chart(data).mark_rule(color="#555", strokeDash=[4, 3]).encode(y="level:Q")
+
+
+def _finished(chart: Any, data: Mapping[str, list[dict[str, Any]]]) -> Chart:
+    """In one style, and with its data last: Altair copies a chart, data and all, at every step"""
     styled: Chart = (
         chart.configure(background="white", font="Helvetica, Arial, sans-serif", padding=12)
         .configure_axis(gridColor="#e6e6e6", labelFontSize=12, titleFontSize=12, titleFontWeight="normal")
@@ -222,6 +231,7 @@ def _styled(chart: Any) -> Chart:
         .configure_title(fontSize=14, subtitleFontSize=12, subtitleColor="#444", anchor="start", offset=10)
         .configure_view(stroke="#bbb")
     )
+    styled.datasets = dict(data)
     return styled
 
 

@@ -28,16 +28,6 @@ def printed(table):
     return console.file.getvalue()
 
 
-def drawn(spec):
-    """All data values of a chart, however deep its panels lie"""
-    if isinstance(spec, dict):
-        yield from spec.get("data", {}).get("values", [])
-        spec = [value for key, value in spec.items() if key != "data"]
-    if isinstance(spec, list):
-        for part in spec:
-            yield from drawn(part)
-
-
 def test_table_shows_exact_and_simulated():
     text = printed(theory.theorem_table(ROWS))
     line = next(line for line in text.splitlines() if "rare gain [-0.5, 0.5]" in line)
@@ -59,12 +49,24 @@ def test_table_of_the_walk_by_hand():
 
 
 def test_every_number_is_drawn():
-    points = [point for point in drawn(theory.theorem_chart(ROWS).to_dict()) if "simulated" in point]
-    assert {(p["exact"], p["simulated"]) for p in points} == {(row.exact, row.simulated) for row in ROWS}
-    assert {p["case"] for p in points} == {case.name for case in CASES}
-    curves = [point for point in drawn(theory.tabular_chart(KNOWN).to_dict()) if "mean" in point]
-    assert {p["algorithm"] for p in curves} == set(ALGORITHMS)
-    assert {"step": 10, "algorithm": "Q-learning", "mean": 3.0, "from": 3 - 1.96, "to": 3 + 1.96} in curves
+    chart = theory.theorem_chart(ROWS).to_dict()
+    points = [point for group in chart["datasets"].values() for point in group]
+    assert [(p["case"], p["exact"], p["simulated"]) for p in points] == [
+        (row.case.name, row.exact, row.simulated) for row in ROWS
+    ]
+    above, below = chart["vconcat"]
+    assert [len(above["hconcat"]), len(below["hconcat"])] == [2, 3]
+    named = {panel["layer"][1]["data"]["name"] for part in (above, below) for panel in part["hconcat"]}
+    assert named == set(chart["datasets"])
+
+
+def test_curves_by_hand():
+    first = theory.walk_rows(KNOWN)[0]
+    assert (first["algorithm"], first["step"]) == ("Q-learning", 10)
+    assert (first["bias_to_best"], first["bias_to_best_error"]) == pytest.approx((3.0, 1.0))
+    assert (first["bias_to_followed"], first["value_of_followed"], first["beta"]) == pytest.approx((3.5, 0.5, 0.25))
+    chart = theory.tabular_chart(KNOWN).to_dict()
+    assert len(chart["datasets"]["walk"]) == len(ALGORITHMS) * 2
 
 
 def test_the_command(tmp_path, capsys):
@@ -74,6 +76,8 @@ def test_the_command(tmp_path, capsys):
     assert "fair coin [-0.5, 0.5]" in out
     assert "double Q-learning" in out
     assert str(tmp_path / "theorem.png") in out
+    # one line per algorithm in each of the four panels
+    assert (tmp_path / "tabular.svg").read_text().count('aria-roledescription="line mark"') == 4 * len(ALGORITHMS)
     starts = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF"}
     for name in ("theorem", "tabular"):
         for suffix, start in starts.items():
