@@ -55,6 +55,53 @@ def make(env_id: str, buffer_class: type[ReplayBuffer], size: int) -> ACC:
     return ACC("MlpPolicy", venv, buffer_size=size, replay_buffer_class=buffer_class, learning_starts=100, seed=0)
 
 
+def ours(env_id: str, n: int, folder: Path) -> None:
+    model = make(env_id, SharedReplayBuffer, n)
+    model.learn(110)  # so that the optimizers have a state
+    buffer = model.replay_buffer
+    assert isinstance(buffer, SharedReplayBuffer)
+    buffer.reset()
+    fill(buffer, n)
+    saver = CheckpointCallback(folder)
+    saver.init_callback(model)
+    sample = timed(lambda: buffer.sample(256), 200)
+    first = timed(saver.save)
+    stalls = []
+    for _ in range(3):
+        fill(buffer, EVERY)
+        model.num_timesteps += EVERY
+        stalls.append(timed(saver.save))
+    disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    step = timed(lambda: model.train(1, 256), 10)
+    share = np.mean(stalls) / (EVERY * step + np.mean(stalls))
+    print("this package (exact, whole or not at all)")
+    print(f"  memory of the buffer      {buffer.nbytes / 1e9:6.2f} GB")
+    print(f"  minibatch of 256          {1e3 * sample:6.2f} ms")
+    print(f"  checkpoint, first of all  {first:6.2f} s  (writes the whole buffer)")
+    print(f"  checkpoint, each further  {max(stalls):6.2f} s  (largest of {len(stalls)}, {EVERY} new transitions)")
+    print(f"  share of training         {100 * share:6.2f} %  (every {EVERY} steps of {1e3 * step:.0f} ms)")
+    back = make(env_id, SharedReplayBuffer, n)
+    load = timed(lambda: CheckpointCallback(folder).resume(back))
+    print(f"  resume                    {load:6.2f} s, {disk / 1e9:.2f} GB on disk")
+
+
+def theirs(env_id: str, n: int, folder: Path) -> None:
+    model = make(env_id, ReplayBuffer, n)
+    model.learn(110)
+    buffer = model.replay_buffer
+    assert buffer is not None
+    buffer.reset()
+    fill(buffer, n)
+    arrays = [value for value in vars(buffer).values() if isinstance(value, np.ndarray)]
+    sample = timed(lambda: buffer.sample(256), 200)
+    seconds = timed(lambda: (model.save(folder / "model"), model.save_replay_buffer(folder / "buffer")))
+    disk = (folder / "buffer.pkl").stat().st_size
+    print("SB3's replay buffer, save and save_replay_buffer (not exact, no protection against a crash)")
+    print(f"  memory of the buffer      {sum(array.nbytes for array in arrays) / 1e9:6.2f} GB")
+    print(f"  minibatch of 256          {1e3 * sample:6.2f} ms")
+    print(f"  each checkpoint           {seconds:6.2f} s, {disk / 1e9:.2f} GB on disk")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="Humanoid-v5")
@@ -62,53 +109,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     th.set_num_threads(args.threads)
-    n = args.transitions
     print(
         f"{time.strftime('%Y-%m-%d')}, {cpu_name()}, {args.threads} threads, torch {th.__version__}: "
-        f"ACC (N=5, 3x512) on {args.env}, replay buffer of {n} transitions"
+        f"ACC (N=5, 3x512) on {args.env}, replay buffer of {args.transitions} transitions"
     )
     with tempfile.TemporaryDirectory(dir=".") as name:
-        folder = Path(name)
-        ours = make(args.env, SharedReplayBuffer, n)
-        ours.learn(110)  # so that the optimizers have a state
-        buffer = ours.replay_buffer
-        assert isinstance(buffer, SharedReplayBuffer)
-        buffer.reset()
-        fill(buffer, n)
-        saver = CheckpointCallback(folder / "ours")
-        saver.init_callback(ours)
-        print(f"  memory of the buffer      {buffer.nbytes / 1e9:6.2f} GB")
-        sample = timed(lambda: buffer.sample(256), 200)
-        first = timed(saver.save)
-        stalls = []
-        for _ in range(3):
-            fill(buffer, EVERY)
-            ours.num_timesteps += EVERY
-            stalls.append(timed(saver.save))
-        disk = sum(path.stat().st_size for path in (folder / "ours").rglob("*") if path.is_file())
-        back = make(args.env, SharedReplayBuffer, n)
-        back.set_logger(ours.logger)
-        load = timed(lambda: CheckpointCallback(folder / "ours").resume(back))
-        step = timed(lambda: ours.train(1, 256), 10)
-        print(f"  minibatch of 256          {1e3 * sample:6.2f} ms")
-        print(f"  checkpoint, first of all  {first:6.2f} s  (writes the whole buffer)")
-        print(f"  checkpoint, each further  {max(stalls):6.2f} s  (largest of {len(stalls)}, {EVERY} new transitions)")
-        share = np.mean(stalls) / (EVERY * step + np.mean(stalls))
-        print(f"  share of training         {100 * share:6.2f} %  (every {EVERY} steps of {1e3 * step:.0f} ms)")
-        print(f"  resume                    {load:6.2f} s, {disk / 1e9:.2f} GB on disk")
-        del ours, back, buffer
-        theirs = make(args.env, ReplayBuffer, n)
-        theirs.learn(110)
-        assert theirs.replay_buffer is not None
-        theirs.replay_buffer.reset()
-        fill(theirs.replay_buffer, n)
-        arrays = [value for value in vars(theirs.replay_buffer).values() if isinstance(value, np.ndarray)]
-        print("SB3's replay buffer, save and save_replay_buffer (not exact, no protection against a crash)")
-        print(f"  memory of the buffer      {sum(array.nbytes for array in arrays) / 1e9:6.2f} GB")
-        their_sample = timed(lambda: theirs.replay_buffer.sample(256), 200)  # type: ignore[union-attr]
-        print(f"  minibatch of 256          {1e3 * their_sample:6.2f} ms")
-        seconds = timed(lambda: (theirs.save(folder / "m"), theirs.save_replay_buffer(folder / "b")))
-        print(f"  each checkpoint           {seconds:6.2f} s, {(folder / 'b.pkl').stat().st_size / 1e9:.2f} GB on disk")
+        ours(args.env, args.transitions, Path(name) / "ours")
+        theirs(args.env, args.transitions, Path(name))
 
 
 if __name__ == "__main__":

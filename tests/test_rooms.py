@@ -12,7 +12,7 @@ BELOW = {
     "algos": {"core", "nn", "algos"},
     "runs": {"core", "nn", "algos", "runs"},
     "study": {"core", "nn", "algos", "runs", "study"},
-    "report": {"runs.records", "report"},
+    "report": {"core", "runs.records", "report"},
 }
 FORBIDDEN = {
     "core": {"torch", "stable_baselines3", "sb3_contrib"},

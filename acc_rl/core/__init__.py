@@ -1,1 +1,1 @@
-"""The ACC rule and what it watches, in numpy alone."""
+"""The ACC rule, what it watches, and its theory: numpy and scipy.special alone."""

@@ -1,0 +1,1 @@
+"""Statistics, figures and pages from what is on disk or computed in core; no torch."""
