@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow torture lint bench clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -29,8 +29,12 @@ test: lint  ## ruff, mypy and the default tests (under 10 minutes on 2 cores)
 test-slow: $(READY)  ## the long learning runs
 	$(BIN)/pytest -m slow
 
+torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
+	$(BIN)/python tests/torture.py --write docs/reliability.md
+
 bench: $(READY)  ## speed against peers
 	$(BIN)/python benchmarks/update_step.py
+	$(BIN)/python benchmarks/checkpoint.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
