@@ -15,6 +15,7 @@ import tyro
 from acc_rl import __version__
 from acc_rl.algos.registry import REGISTRY
 from acc_rl.runs import records
+from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
@@ -358,9 +359,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         COMMANDS[command][1](rest).run()
     except (ValueError, OSError) as error:
         return complain(str(error))
-    except KeyboardInterrupt as interrupt:  # Stopped among them
-        complain(str(interrupt) or "interrupted")
-        return getattr(interrupt, "exit_code", EXIT_INTERRUPTED)
+    except Stopped as stopped:  # whoever was stopped has said so
+        return stopped.exit_code
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return EXIT_INTERRUPTED
     except Exception as error:
         # gymnasium's errors, without importing it for the sake of --help
         if type(error).__module__.startswith("gymnasium"):
