@@ -45,9 +45,9 @@ def kills(folder: Path, total: int) -> tuple[str, str]:
     for i, (algo, env, n_envs) in enumerate(combinations):
         spec = tiny(env, algo, n_envs=n_envs)
         start = time.monotonic()
-        whole = digests(run(spec, folder / "whole"))
+        whole = digests(run(spec, folder / f"whole-{i}"))
         wanted = (i + 1) * total // len(combinations) - hit
-        done, hits = killed_until_done(spec, folder / "killed", wanted, time.monotonic() - start, rng)
+        done, hits = killed_until_done(spec, folder / f"killed-{i}", wanted, time.monotonic() - start, rng)
         found = digests(done)
         assert found == whole, f"{spec.name}: {[name for name in whole if whole[name] != found[name]]} differ"
         hit, runs = hit + hits, runs + 1
