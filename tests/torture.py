@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "runs"))
 
 import numpy as np
+import test_checkpoint as cases
 import torch as th
 from kit import ALGORITHMS, digests, killed_until_done, run, tiny
 
@@ -29,13 +30,8 @@ from acc_rl.runs import records
 from acc_rl.runs.provenance import cpu_name
 
 BEGIN, END = "<!-- torture: begin -->", "<!-- torture: end -->"
-TESTS = {
-    "kill -9 inside the checkpoint writer, at every file operation": "kill_9_at_every_file_operation",
-    "fsync of the file, rename, fsync of the folder, in this order": "flushed_before_renamed",
-    "ENOSPC, EIO, EACCES at every file operation": "failing_disk_leaves",
-    "bit flips, truncation, deletion, swaps": "damage_is_detected or swapped or segment_that_both",
-    "hostile files, with a canary": "hostile",
-}
+READ = "the checkpoint before it, or the new one, was read whole"
+NAMED = "detected and named, the checkpoint before it was used"
 
 
 def kills(folder: Path, total: int) -> tuple[str, str]:
@@ -55,13 +51,42 @@ def kills(folder: Path, total: int) -> tuple[str, str]:
     return what, "weights, optimizers, RNG, replay buffer and records equal to the bit"
 
 
-def tests(pattern: str) -> tuple[str, str]:
+def tests() -> list[tuple[str, str, str, str]]:
+    """What is tested, how often, the result, and the tests that show it"""
+    with tempfile.TemporaryDirectory() as name:
+        operations = cases.count_operations(cases.make_two(Path(name)))
+    damages = len(cases.FILES) * sum(times for _, times in cases.DAMAGES)
+    return [
+        (
+            "kill -9 inside the checkpoint writer",
+            f"at each of its {operations} file operations",
+            READ,
+            "kill_9_at_every_file_operation",
+        ),
+        (
+            "fsync of the file, rename, fsync of the folder",
+            "each commit of a checkpoint",
+            "in this order",
+            "flushed_before_renamed",
+        ),
+        (
+            "ENOSPC, EIO, EACCES",
+            f"at each of {operations} file operations",
+            f"{READ}; the next try worked",
+            "failing_disk_leaves",
+        ),
+        ("bit flips, truncation, deletion of each file", f"{damages} damages", NAMED, "damage_is_detected"),
+        ("swaps of files between checkpoints", "each kind of file", "detected and named", "swapped"),
+        ("hostile files, with a canary", f"{len(cases.HOSTILE)} files", "refused in one line, no code ran", "hostile"),
+    ]
+
+
+def passed(pattern: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", pattern, "tests/runs/test_checkpoint.py"]
     output = subprocess.run(command, capture_output=True, text=True).stdout
     found = re.search(r"(\d+) passed", output)
     assert found is not None, output
     assert " failed" not in output, output
-    return f"{found[1]} tests", "the last whole checkpoint was read, the damage was named"
 
 
 def stops(folder: Path) -> tuple[str, str]:
@@ -167,8 +192,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(dir="."))
     try:
         add("kill -9 at random moments, resume, until done", isolated(kills, folder / "kills", args.kills))
-        for name, pattern in TESTS.items():
-            add(name, tests(pattern))
+        for *row, pattern in tests():
+            passed(pattern)
+            add(row[0], (row[1], row[2]))
         add("SIGTERM at random moments (warm-up, training, evaluation, saving)", isolated(stops, folder / "stops"))
         add("a long run", isolated(long_run, folder / "long", args.steps))
         (folder / "sb3").mkdir()

@@ -22,16 +22,16 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
     free = memory_available()
     if free is not None and replay > free:
         raise NoRoom(
-            f"the replay buffer of {transitions} transitions needs {_gb(replay)} of memory, but {_gb(free)} are free: "
+            f"the replay buffer of {transitions} transitions needs {_size(replay)} of memory, but {_size(free)} are free: "
             "use a smaller --buffer-size"
         )
     # Adam keeps two numbers beside each weight
     states = STATES * 3 * sum(each.numel() * each.element_size() for each in model.policy.parameters())
-    free_disk = shutil.disk_usage(_existing(folder)).free
-    if replay + states > free_disk:
+    total, _, free_disk = shutil.disk_usage(_existing(folder))
+    if total and replay + states > free_disk:  # what has no size is no disk
         raise NoRoom(
-            f"checkpoints need up to {_gb(replay + states)} of disk ({transitions} transitions, {STATES} states), but "
-            f"{_gb(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
+            f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), but "
+            f"{_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
         )
 
 
@@ -54,5 +54,5 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.2f} GB"
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

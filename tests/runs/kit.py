@@ -53,7 +53,7 @@ def killed_until_done(spec, out, kills, seconds, rng):
             finally:
                 os._exit(0 if (out / spec.name / records.RESULT).exists() else 1)
         if hit < kills:
-            time.sleep(rng.uniform(0.1, 0.9) * seconds)
+            time.sleep(rng.uniform(0.1, 0.9) * seconds / kills)
             os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         if os.WIFSIGNALED(status):

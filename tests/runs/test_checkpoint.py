@@ -45,13 +45,17 @@ def write(store, buffer, step):
     store.write(step, state_at(step), buffer, {"seconds": 0.0})
 
 
-@pytest.fixture
-def two(tmp_path):
+def make_two(folder):
     """A run that has written two checkpoints (and removed one); the ring of 50 has gone round"""
-    store, buffer = Checkpoints(tmp_path), make_buffer()
+    store, buffer = Checkpoints(folder), make_buffer()
     for step in (EVERY, 2 * EVERY, 3 * EVERY):
         write(store, buffer, step)
     return store, buffer
+
+
+@pytest.fixture
+def two(tmp_path):
+    return make_two(tmp_path)
 
 
 def whole(folder, steps):
@@ -263,11 +267,12 @@ def read_with_warnings(folder):
 
 NEWEST = f"step-{3 * EVERY:012d}"
 LAST_SEGMENT = f"{REPLAY}/{2 * EVERY:012d}-{3 * EVERY:012d}.safetensors"
+DAMAGES = [(flip, 20), (truncate, 5), (delete, 1)]
 FILES = [f"{NEWEST}/{name}" for name in (MANIFEST, STATE, TENSORS)] + [LAST_SEGMENT]
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize(("damage", "times"), [(flip, 20), (truncate, 5), (delete, 1)])
+@pytest.mark.parametrize(("damage", "times"), DAMAGES)
 def test_damage_is_detected_named_and_the_one_before_is_used(two, file, damage, times, tmp_path):
     rng = np.random.default_rng(0)
     good = (tmp_path / file).read_bytes()

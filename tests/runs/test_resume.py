@@ -324,17 +324,13 @@ def test_too_little_room_is_told_before_the_run(what, tmp_path, monkeypatch):
 
     if what == "memory":
         monkeypatch.setattr(room, "memory_available", lambda: 1000)
-        expected = r"replay buffer of 300 transitions needs 0.00 GB of memory, but 0.00 GB are free"
+        expected = r"replay buffer of 300 transitions needs 0\.0 MB of memory, but 0\.0 MB are free"
     else:
-        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: Usage())
-        expected = r"checkpoints need up to 0.00 GB of disk \(300 transitions, 3 states\), but 0.00 GB are free"
+        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: (10**6, 0, 1000))
+        expected = r"checkpoints need up to 0\.\d MB of disk \(300 transitions, 3 states\), but 0\.0 MB are free"
     with pytest.raises(ValueError, match=expected):
         run(tiny(), tmp_path / "new")
     assert not (tmp_path / "new").exists()
-
-
-class Usage:
-    free = 1000
 
 
 # --- with one's own model: normalised observations, noise with a memory ---
