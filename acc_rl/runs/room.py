@@ -22,16 +22,16 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
     free = memory_available()
     if free is not None and replay > free:
         raise NoRoom(
-            f"the replay buffer of {transitions} transitions needs {_size(replay)} of memory, but {_size(free)} are free: "
-            "use a smaller --buffer-size"
+            f"the replay buffer of {transitions} transitions needs {_size(replay)} of memory, but {_size(free)} are "
+            "free: use a smaller --buffer-size"
         )
     # Adam keeps two numbers beside each weight
     states = STATES * 3 * sum(each.numel() * each.element_size() for each in model.policy.parameters())
     total, _, free_disk = shutil.disk_usage(_existing(folder))
     if total and replay + states > free_disk:  # what has no size is no disk
         raise NoRoom(
-            f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), but "
-            f"{_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
+            f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), "
+            f"but {_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
         )
 
 
