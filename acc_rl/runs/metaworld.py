@@ -1,0 +1,1 @@
+PAPER_TASKS = ("push-v3",)
