@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acc_rl.runs.metaworld import PAPER_TASKS
+from acc_rl.runs.spec import METAWORLD
 from acc_rl.study.grid import Grid
 
 M = 1_000_000
 GYM = {"HalfCheetah": 5 * M, "Walker2d": 5 * M, "Ant": 5 * M, "Humanoid": 10 * M, "Hopper": 3 * M, "Swimmer": 3 * M}
 SHORT = {task: M // 2 if task in ("Hopper", "Swimmer") else M for task in GYM}
+MT1 = (
+    *("sweep", "stick-pull", "dial-turn", "door-open", "peg-insert-side", "push"),
+    *("pick-out-of-hole", "push-wall", "faucet-open", "hammer", "stick-push", "soccer"),
+)
 SMALL: Mapping[str, Any] = {
     "settings": {"pi": [64, 64], "qf": [64, 64], "learning_starts": 500, "buffer_size": 20_000, "batch_size": 128},
     "bias": {"start_step": 1000},
@@ -49,7 +53,7 @@ PRESETS: Mapping[str, tuple[str, Grid]] = {
         ),
         (
             "twelve tasks of Meta-World",
-            _preset("metaworld", {f"metaworld/{task}": 3 * M for task in PAPER_TASKS}, "acc", "sac"),
+            _preset("metaworld", {f"{METAWORLD}{task}-v3": 3 * M for task in MT1}, "acc", "sac"),
         ),
     )
 }

@@ -30,7 +30,8 @@ class RunStatus:
     """mean return of the last evaluation"""
     success: float | None
     dropped: float | None
-    """d, the dropped atoms per net; beta where there is no d"""
+    """d, the dropped atoms per net, of algorithms that have it"""
+    beta: float | None
     seconds: float | None
     """of training so far"""
     left: float | None
@@ -58,7 +59,8 @@ def run_status(study: Study, spec: RunSpec) -> RunStatus:
         spec.steps,
         evaluation.get("mean_return"),
         evaluation.get("success"),
-        training.get("dropped_per_net", training.get("beta")),
+        training.get("dropped_per_net"),
+        training.get("beta"),
         seconds,
         None if rate is None else rate * (spec.steps - step),
         len(tried),

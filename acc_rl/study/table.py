@@ -106,12 +106,15 @@ def cells(status: RunStatus) -> list[str]:
     score = "" if status.score is None else f"{status.score:.1f}"
     if status.success is not None:
         score += f" ({100 * status.success:.0f} %)"
+    knob = "" if status.beta is None else f"beta {status.beta:.2f}"
+    if status.dropped is not None:
+        knob = f"{status.dropped:.2f}"
     return [
         status.name,
         status.state,
         f"{status.step}/{status.steps}",
         score,
-        "" if status.dropped is None else f"{status.dropped:.2f}",
+        knob,
         duration(status.left) if status.left is not None and status.state == "running" else "",
     ]
 

@@ -93,7 +93,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self.pipe.close()
         how: How = "failed"
-        if code == 0:
+        if code == 0 and self.study.finished(self.spec):
             how = "finished"
         elif self.reason is None and code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             how = "stopped"
@@ -101,8 +101,11 @@ class Worker:
             how = "lost"
         error = []
         if how == "failed":
-            ending = [] if code > 0 else [self.reason or f"ended by signal {signal.Signals(-code).name}"]
-            error = [*tail(self.log, self.start), *ending]
+            error = tail(self.log, self.start)
+            if code < 0:
+                error.append(self.reason or f"ended by {signal.Signals(-code).name}")
+            elif code == 0:
+                error.append("ended without a result")
         self.lease.end(how, step=last_step(self.study.folder / self.spec.name), error=error)
         return how
 
