@@ -72,14 +72,18 @@ class Run:
         specs = grid.runs()
         console = Console()
         say = _plain(console)
+        workers = self._count(specs)
         if self.scale != 1:
             say(scale_told(self.scale, specs))
         if self.dry_run:
-            dry_run(grid, specs, self._count(specs), console)
+            dry_run(grid, specs, workers, console)
             return
-        executor_of = self._executor_maker()
+        if self.ray is not None:
+            from acc_rl.study.on_ray import connect
+
+            connect(self.ray)
         study = open_study(self.out / grid.name, grid.name, self.study, self.scale, specs)
-        run_study(study, executor_of(study), self.retries, console)
+        run_study(study, self._executor(study), self.retries, console)
 
     def _count(self, specs: Sequence[RunSpec]) -> int:
         from acc_rl.study.executors import cores
@@ -90,23 +94,14 @@ class Run:
             raise ValueError(f"workers is {self.workers}, but must be >= 1")
         return self.workers
 
-    def _executor_maker(self) -> Any:
-        """Whatever can be wrong with it shows before the study's folder is made"""
+    def _executor(self, study: Study) -> Executor:
         if self.ray is not None:
-            from acc_rl.study.on_ray import connect
+            from acc_rl.study.on_ray import OnRay
 
-            connect(self.ray)
+            return OnRay(study, None if self.workers == "auto" else self.workers, self.timeout)
+        from acc_rl.study.executors import Local
 
-        def make(study: Study) -> Executor:
-            if self.ray is not None:
-                from acc_rl.study.on_ray import OnRay
-
-                return OnRay(study, None if self.workers == "auto" else self.workers, self.timeout)
-            from acc_rl.study.executors import Local
-
-            return Local(study, self._count(study.runs), self.timeout)
-
-        return make
+        return Local(study, self._count(study.runs), self.timeout)
 
 
 def run_study(study: Study, executor: Executor, retries: int, console: Console) -> None:

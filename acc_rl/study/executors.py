@@ -35,7 +35,9 @@ class Job(Protocol):
 class Executor(Protocol):
     """Where runs are done."""
 
-    workers: int
+    @property
+    def workers(self) -> int:
+        """Runs at the same time, at most"""
 
     def start(self, spec: RunSpec) -> Job | None:
         """None if another process has the run"""
@@ -63,8 +65,12 @@ class Local:
     """Processes of this machine."""
 
     def __init__(self, study: Study, workers: int, timeout: float) -> None:
-        self.study, self.workers, self.timeout = study, workers, timeout
+        self.study, self._workers, self.timeout = study, workers, timeout
         self.watch = Watch(study.folder / LEASES)
+
+    @property
+    def workers(self) -> int:
+        return self._workers
 
     def start(self, spec: RunSpec) -> Worker | None:
         lease = self.watch.take(spec.name)

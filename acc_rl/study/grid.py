@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -36,9 +37,8 @@ class Grid:
             for task, steps in self.tasks.items()
             for variant in self.variants
         ]
-        names = [spec.name for spec in specs]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(spec.name for spec in specs).items():
+            if count > 1:
                 raise ValueError(f"two variants of study {self.name} give the same run {name}")
         return specs
 

@@ -200,11 +200,11 @@ class Watch:
             return False
         return clock() - since > STALE
 
-    def take(self, name: str) -> Lease | None:
-        """The lease on a run, or None while somebody else has it"""
+    def take(self, name: str, stale: tuple[str, int] | None = None) -> Lease | None:
+        """The lease on a run, or None while somebody else has it; ``stale`` is a holder that another watch let go"""
         folder = self.folder / name
         holder = last(folder)
-        if not self.free(name, holder):
+        if not self.free(name, holder) and (holder is None or stale != (holder.path.name, holder.size)):
             return None
         folder.mkdir(parents=True, exist_ok=True)
         path = _numbered(folder, 1 if holder is None else holder.number + 1)
