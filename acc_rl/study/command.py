@@ -60,14 +60,21 @@ class Run:
     """seconds without progress after which a run is ended and tried again"""
     retries: int = 2
     """how often a run that fails without getting further is tried again"""
+    checkpoint_every: int = 10_000
+    """env steps between two checkpoints, from which a run that was cut off goes on"""
     dry_run: bool = False
     """print the runs and the expected time, run nothing"""
 
     def run(self) -> None:
         from rich.console import Console
 
-        if not self.timeout > 0 or self.retries < 0:
-            raise ValueError(f"timeout is {self.timeout} and retries {self.retries}, but must be > 0 and >= 0")
+        for name, value, least in (
+            ("timeout", self.timeout, 1),
+            ("retries", self.retries, 0),
+            ("checkpoint_every", self.checkpoint_every, 1),
+        ):
+            if not value >= least:
+                raise ValueError(f"{name} is {value}, but must be >= {least}")
         grid = find_grid(self.study).select(self.tasks, self.seeds, self.scale)
         specs = grid.runs()
         console = Console()
@@ -95,17 +102,21 @@ class Run:
         return self.workers
 
     def _executor(self, study: Study) -> Executor:
+        from acc_rl.study.worker import Options
+
+        options = Options(self.timeout, self.checkpoint_every)
         if self.ray is not None:
             from acc_rl.study.on_ray import OnRay
 
-            return OnRay(study, None if self.workers == "auto" else self.workers, self.timeout)
+            return OnRay(study, None if self.workers == "auto" else self.workers, options)
         from acc_rl.study.executors import Local
 
-        return Local(study, self._count(study.runs), self.timeout)
+        return Local(study, self._count(study.runs), options)
 
 
 def run_study(study: Study, executor: Executor, retries: int, console: Console) -> None:
-    from acc_rl.study.executors import StudyStopped, execute
+    from acc_rl.runs.interrupt import Stopped
+    from acc_rl.study.executors import execute
     from acc_rl.study.status import study_status
     from acc_rl.study.table import Progress, headline
 
@@ -113,7 +124,7 @@ def run_study(study: Study, executor: Executor, retries: int, console: Console) 
     try:
         with Progress(study, console) as progress:
             failed = execute(study, executor, retries, progress)
-    except StudyStopped:
+    except Stopped:
         say(f"{headline(study, study_status(study))}. Stopped; the same command goes on where it was.")
         raise
     say(f"{headline(study, study_status(study))}. Results: {study.folder}")

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
+from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec
 from acc_rl.study.folder import LEASES, Study
 from acc_rl.study.leases import Attempt, How, Watch, attempts, clock, last
-from acc_rl.study.worker import Worker
+from acc_rl.study.worker import Options, Worker
 
+DEFAULT = Options()
 LOOK = 1.0
 """seconds between two looks at what could be started"""
 
@@ -53,19 +55,11 @@ class Show(Protocol):
     def refresh(self) -> None: ...
 
 
-class StudyStopped(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM; all workers have ended."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__()
-        self.code = code
-
-
 class Local:
     """Processes of this machine."""
 
-    def __init__(self, study: Study, workers: int, timeout: float) -> None:
-        self.study, self._workers, self.timeout = study, workers, timeout
+    def __init__(self, study: Study, workers: int, options: Options = DEFAULT) -> None:
+        self.study, self._workers, self.options = study, workers, options
         self.watch = Watch(study.folder / LEASES)
 
     @property
@@ -79,7 +73,7 @@ class Local:
         if self.study.finished(spec):  # since we last looked
             lease.end("idle")
             return None
-        return Worker(self.study, spec, lease, self.timeout)
+        return Worker(self.study, spec, lease, self.options)
 
 
 def cores() -> int:
@@ -117,7 +111,7 @@ def in_vain(tried: list[Attempt]) -> int:
 
 
 def execute(study: Study, executor: Executor, retries: int, show: Show) -> list[RunSpec]:
-    """Until every run is finished or given up; those that were given up."""
+    """Until every run is finished or given up; those that were given up. Stopped once all workers have ended."""
     failures = Failures(study, retries)
     jobs: dict[str, tuple[RunSpec, Job]] = {}
     failed: dict[str, RunSpec] = {}
@@ -145,7 +139,7 @@ def execute(study: Study, executor: Executor, retries: int, show: Show) -> list[
                 time.sleep(0.1)
         except KeyboardInterrupt as interrupt:
             _stop(jobs, show)
-            raise StudyStopped(interrupt.code if isinstance(interrupt, StudyStopped) else 130) from None
+            raise interrupt if isinstance(interrupt, Stopped) else Stopped(signal.SIGINT) from None
         except BaseException:
             _stop(jobs, show)
             raise
@@ -181,7 +175,7 @@ def _stop(jobs: dict[str, tuple[RunSpec, Job]], show: Show) -> None:
 @contextlib.contextmanager
 def _sigterm_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise StudyStopped(128 + number)
+        raise Stopped(number)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -13,7 +13,6 @@ from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.leases import Watch
 
 STUDY, LEASES, LOGS = "study.json", "leases", "logs"
-RESULT = "result.json"
 
 
 class StudyError(ValueError):
@@ -29,7 +28,7 @@ class Study:
     runs: tuple[RunSpec, ...]
 
     def finished(self, spec: RunSpec) -> bool:
-        return (self.folder / spec.name / RESULT).exists()
+        return (self.folder / spec.name / records.RESULT).exists()
 
     def log(self, spec: RunSpec) -> Path:
         return self.folder / LOGS / f"{spec.name}.log"

@@ -15,7 +15,7 @@ from typing import Any
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.folder import LEASES, Study
 from acc_rl.study.leases import How, Watch, clock, last
-from acc_rl.study.worker import Worker
+from acc_rl.study.worker import Options, Worker
 
 COUNT = 5.0
 """seconds between two looks at how many cores the cluster has"""
@@ -42,12 +42,12 @@ def connect(address: str) -> None:
 class OnRay:
     """``workers`` None: as many runs as the cluster has cores for, also when nodes come and go."""
 
-    def __init__(self, study: Study, workers: int | None, timeout: float) -> None:
+    def __init__(self, study: Study, workers: int | None, options: Options) -> None:
         import ray
 
         # a node's current folder is its own
         self.study = Study(study.folder.resolve(), study.name, study.source, study.scale, study.runs)
-        self.timeout = timeout
+        self.options = options
         self.watch = Watch(self.study.folder / LEASES)
         # retried by us: an attempt that goes on must begin with the lease
         self.task = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(supervise)
@@ -70,12 +70,12 @@ class OnRay:
         if not self.watch.free(spec.name, holder):
             return None
         stale = None if holder is None else (holder.path.name, holder.size)
-        where = (str(self.study.folder), spec.as_dict(), stale, self.timeout, os.environ.get("PYTHONPATH"))
+        where = (str(self.study.folder), spec.as_dict(), stale, self.options, os.environ.get("PYTHONPATH"))
         return RayJob(self, spec, self.task.options(num_cpus=max(1, spec.threads)).remote(*where))
 
 
 def supervise(
-    folder: str, content: dict[str, Any], stale: tuple[str, int] | None, timeout: float, python_path: str | None
+    folder: str, content: dict[str, Any], stale: tuple[str, int] | None, options: Options, python_path: str | None
 ) -> How:
     """On a node: one attempt at a run; ``stale`` is the holder that the driver has watched long enough."""
     if python_path is not None:
@@ -88,7 +88,7 @@ def supervise(
     if study.finished(spec):
         lease.end("idle")
         return "idle"
-    worker = Worker(study, spec, lease, timeout)
+    worker = Worker(study, spec, lease, options)
     while True:
         try:
             how = worker.poll()

@@ -14,7 +14,6 @@ from acc_rl.runs.spec import RunSpec
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import Attempt, attempts
 
-CLOCK = "clock.jsonl"
 State = Literal["finished", "running", "failed", "cut off", "waiting"]
 
 
@@ -44,7 +43,7 @@ class RunStatus:
 def run_status(study: Study, spec: RunSpec) -> RunStatus:
     folder = study.folder / spec.name
     training, evaluation = last_row(folder / records.TRAINING), last_row(folder / records.EVALUATIONS)
-    clock = last_row(folder / CLOCK)
+    clock = last_row(folder / records.CLOCK)
     tried = attempts(study.leases(spec))
     finished = study.finished(spec)
     step = spec.steps if finished else max(training.get("step", 0), evaluation.get("step", 0))

@@ -17,10 +17,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acc_rl.runs import records
+from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import LOST, How, Lease, clock
@@ -32,19 +34,29 @@ STAMP = struct.Struct("d")
 EXIT_LOST = 76
 
 
+@dataclass(frozen=True)
+class Options:
+    """How runs are done, which does not change what comes out."""
+
+    timeout: float = 600.0
+    """seconds without progress after which a run is ended"""
+    checkpoint_every: int = 10_000
+    """env steps between two checkpoints"""
+
+
 class Worker:
     """The supervisor's side."""
 
-    def __init__(self, study: Study, spec: RunSpec, lease: Lease, timeout: float) -> None:
-        self.study, self.spec, self.lease, self.timeout = study, spec, lease, timeout
+    def __init__(self, study: Study, spec: RunSpec, lease: Lease, options: Options) -> None:
+        self.study, self.spec, self.lease, self.timeout = study, spec, lease, options.timeout
         self.log = study.log(spec)
         self.stopping = False
         self.reason: str | None = None
         with self.log.open("ab") as log:
             self.start = log.tell()
-            threads = str(max(1, spec.threads))
+            threads, every = str(max(1, spec.threads)), str(options.checkpoint_every)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, study.folder, lease.path, json.dumps(spec.as_dict())],
+                [sys.executable, "-m", __name__, study.folder, lease.path, json.dumps(spec.as_dict()), every],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -121,7 +133,7 @@ def tail(log: Path, start: int = 0) -> list[str]:
 def _activity(folder: Path, log: Path) -> tuple[Any, ...]:
     """Changes whenever the run gets further"""
     paths = [log, *(folder / name for name in (records.TRAINING, records.EVALUATIONS, records.VALUE_ERROR))]
-    return tuple(_stamp(path) for path in [*paths, folder / "checkpoints"])
+    return tuple(_stamp(path) for path in [*paths, folder / records.CHECKPOINTS])
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -168,7 +180,7 @@ class Leash:
         return False
 
 
-def work(folder: Path, lease: Lease, content: Mapping[str, Any]) -> int:
+def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_every: int) -> int:
     """Train; the exit code"""
     lease.join()
     if lease.next.exists():  # taken over before we had said that we are here
@@ -181,9 +193,9 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any]) -> int:
     from acc_rl.runs.train import train
 
     try:
-        train(from_dict(content), folder, console=Console(width=200, force_terminal=False))
-    except KeyboardInterrupt as stopped:  # SIGTERM and SIGINT, after a checkpoint
-        return int(getattr(stopped, "code", 143))
+        train(from_dict(content), folder, checkpoint_every=checkpoint_every, console=Console(width=200))
+    except Stopped as stopped:
+        return stopped.exit_code
     except BaseException:
         traceback.print_exc()
         return 1
@@ -191,4 +203,4 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(work(Path(sys.argv[1]), Lease(Path(sys.argv[2])), json.loads(sys.argv[3])))
+    sys.exit(work(Path(sys.argv[1]), Lease(Path(sys.argv[2])), json.loads(sys.argv[3]), int(sys.argv[4])))

@@ -14,7 +14,9 @@ from acc_rl.runs import records
 from acc_rl.study.executors import Local, execute, in_vain
 from acc_rl.study.leases import Attempt
 from acc_rl.study.status import last_step, run_status
+from acc_rl.study.worker import Options
 
+OPTIONS = Options(checkpoint_every=250)
 ENV = """
 import gymnasium as gym, numpy as np, os, time
 from pathlib import Path
@@ -58,7 +60,7 @@ def clean(tmp_path_factory):
     """An undisturbed study"""
     study = small_study(tmp_path_factory.mktemp("clean"))
     notes = Notes()
-    assert execute(study, Local(study, 2, 600), 2, notes) == []
+    assert execute(study, Local(study, 2, OPTIONS), 2, notes) == []
     assert sorted(how for _, how in notes.lines) == ["finished", "finished", "started", "started"]
     return study
 
@@ -78,7 +80,7 @@ def test_finished_runs_are_not_run_again(clean):
     before = digests(clean.folder)
     assert len(before) == 8
     notes = Notes()
-    assert execute(clean, Local(clean, 2, 600), 2, notes) == []
+    assert execute(clean, Local(clean, 2, OPTIONS), 2, notes) == []
     assert notes.lines == []
     assert digests(clean.folder) == before
     status = run_status(clean, clean.runs[0])
@@ -96,7 +98,7 @@ def test_a_killed_worker_is_replaced(clean, tmp_path):
         if attempt and not more and len(attempt.processes) == 2 and last_step(study.folder / spec.name) >= 300:
             os.kill(attempt.processes[1].pid, signal.SIGKILL)
 
-    assert execute(study, Local(study, 2, 600), 2, Notes(kill_once)) == []
+    assert execute(study, Local(study, 2, OPTIONS), 2, Notes(kill_once)) == []
     assert hows(study) == ["failed", "finished"]
     assert tried(study)[0].end["error"][-1] == "ended by SIGKILL"
     assert digests(study.folder) == of(clean, "_acc_")
@@ -104,14 +106,14 @@ def test_a_killed_worker_is_replaced(clean, tmp_path):
 
 def test_when_the_parent_is_killed_its_workers_stop_and_the_study_can_go_on(clean, tmp_path):
     study = small_study(tmp_path, variants=["acc"])
-    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path)
+    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 250)
     wait_for(lambda: last_step(study.folder / study.runs[0].name) >= 200)
     (attempt,) = tried(study)
     parent.kill()
     parent.communicate()
     wait_for(lambda: not any(process.alive for process in attempt.processes))
     assert run_status(study, study.runs[0]).state == "cut off"
-    assert execute(study, Local(study, 1, 600), 2, Notes()) == []
+    assert execute(study, Local(study, 1, OPTIONS), 2, Notes()) == []
     assert hows(study) == ["lost", "finished"]
     assert digests(study.folder) == of(clean, "_acc_")
 
@@ -119,7 +121,15 @@ def test_when_the_parent_is_killed_its_workers_stop_and_the_study_can_go_on(clea
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_stops_all_workers_and_the_same_command_goes_on(clean, tmp_path, number, code):
     study = small_study(tmp_path)
-    words = [write_file(tmp_path / "small.toml", variants=["acc", "td3"]), "--out", tmp_path, "--workers", 2]
+    words = [
+        write_file(tmp_path / "small.toml", variants=["acc", "td3"]),
+        "--out",
+        tmp_path,
+        "--checkpoint-every",
+        250,
+        "--workers",
+        2,
+    ]
     parent = command(*words)
     wait_for(lambda: all(last_step(study.folder / spec.name) >= 100 for spec in study.runs))
     parent.send_signal(number)
@@ -150,7 +160,7 @@ def test_a_hanging_env_is_ended_and_tried_again(toy):
         if (toy / "hung").exists() and len(jobs) == 1:
             jobs[0].timeout = 0.5
 
-    assert execute(study, Watched(study, 1, 600), 2, Notes(impatient)) == []
+    assert execute(study, Watched(study, 1, OPTIONS), 2, Notes(impatient)) == []
     assert hows(study) == ["failed", "finished"]
     assert tried(study)[0].end["error"][-1] == "no progress for 0.5 s: ended"
 
@@ -194,7 +204,7 @@ def torture(tmp_path, clean_folder, processes, seeds, kills, seed=0):
     file = write_file(tmp_path / "small.toml", variants=variants, seeds=seeds)
 
     def start():
-        return command(file, "--out", tmp_path, "--workers", 1, "--retries", 100)
+        return command(file, "--out", tmp_path, "--checkpoint-every", 250, "--workers", 1, "--retries", 100)
 
     parents = [start() for _ in range(processes)]
     while any(parent.poll() is None for parent in parents):
@@ -231,5 +241,5 @@ def test_several_processes_and_random_kills(clean, tmp_path):
 @pytest.mark.slow
 def test_eight_processes_and_many_random_kills(tmp_path):
     clean = small_study(tmp_path / "clean", seeds=6)
-    assert execute(clean, Local(clean, 2, 600), 2, Notes()) == []
+    assert execute(clean, Local(clean, 2, OPTIONS), 2, Notes()) == []
     torture(tmp_path, clean.folder, processes=8, seeds=6, kills=40)
