@@ -78,7 +78,7 @@ def wait_for(condition, seconds=120):
 
 def test_finished_runs_are_not_run_again(clean):
     before = digests(clean.folder)
-    assert len(before) == 8
+    assert len(before) == 6
     notes = Notes()
     assert execute(clean, Local(clean, 2, OPTIONS), 2, notes) == []
     assert notes.lines == []
