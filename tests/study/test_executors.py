@@ -8,15 +8,13 @@ import sys
 import time
 
 import pytest
-from tiny_studies import Notes, command, digests, hows, small_study, tried, write_file
+from tiny_studies import OPTIONS, Notes, command, digests, hows, small_study, tried, write_file
 
 from acc_rl.runs import records
 from acc_rl.study.executors import Local, execute, in_vain
 from acc_rl.study.leases import Attempt
 from acc_rl.study.status import last_step, run_status
-from acc_rl.study.worker import Options
 
-OPTIONS = Options(checkpoint_every=250)
 ENV = """
 import gymnasium as gym, numpy as np, os, time
 from pathlib import Path
@@ -53,16 +51,6 @@ def toy(tmp_path, monkeypatch):
     (tmp_path / "toy_tasks.py").write_text(ENV)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def clean(tmp_path_factory):
-    """An undisturbed study"""
-    study = small_study(tmp_path_factory.mktemp("clean"))
-    notes = Notes()
-    assert execute(study, Local(study, 2, OPTIONS), 2, notes) == []
-    assert sorted(how for _, how in notes.lines) == ["finished", "finished", "started", "started"]
-    return study
 
 
 def of(study, part):

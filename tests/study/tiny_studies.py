@@ -8,7 +8,9 @@ from pathlib import Path
 from acc_rl.study.folder import open_study
 from acc_rl.study.grid import grid_from_dict
 from acc_rl.study.leases import attempts
+from acc_rl.study.worker import Options
 
+OPTIONS = Options(checkpoint_every=250)
 COMMAND = [sys.executable, "-m", "acc_rl.cli", "study"]
 CONTENT = {
     "name": "small",
