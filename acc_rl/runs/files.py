@@ -58,6 +58,7 @@ def commit_folder(aside: Path, folder: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Gone as a whole: a crash in between leaves a part that nobody takes for a folder."""
+    require_writable()
     aside = folder.with_name(f"{PART}-old-{folder.name}")
     shutil.rmtree(aside, ignore_errors=True)
     os.rename(folder, aside)

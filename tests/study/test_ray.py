@@ -1,9 +1,9 @@
 """A real cluster of two nodes on the loopback device; one is lost while it works."""
 
-import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from tiny_studies import OPTIONS, Notes, digests, hows, small_study, tried
@@ -19,12 +19,14 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture
-def cluster():
+def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
 
     temporary = tempfile.mkdtemp(prefix="ray")  # short: it holds the names of sockets
-    here = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "temp_dir": temporary, "include_dashboard": False}
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    (Path(temporary) / "ray").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", temporary)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    here = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "temp_dir": f"{temporary}/ray", "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=here)
     made.second = made.add_node(**here)
     connect(made.address)
