@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,7 +122,8 @@ def execute(study: Study, executor: Executor, retries: int, show: Show) -> list[
         try:
             while True:
                 changed = _collect(jobs, show)
-                if changed or clock() - looked >= LOOK:
+                full = len(jobs) >= executor.workers
+                if changed or clock() - looked >= (10 * LOOK if full else LOOK):
                     looked = clock()
                     for name, spec in list(todo.items()):
                         if name in jobs:
@@ -177,6 +179,9 @@ def _sigterm_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
 
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
+        yield
+        return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield

@@ -59,8 +59,8 @@ class Grid:
         known = {full_name(task): task for task in self.tasks}
         chosen = [known[_nearest("task", full_name(task), list(known), self.name)] for task in tasks] or self.tasks
         steps = {task: max(1, round(self.tasks[task] * scale)) for task in chosen}
-        first = min(self.seeds)
-        numbers = self.seeds if seeds is None else range(first, first + seeds)
+        count = len(self.seeds) if seeds is None else seeds
+        numbers = [*self.seeds[:count], *range(max(self.seeds) + 1, max(self.seeds) + 1 + count - len(self.seeds))]
         name = self.name if scale == 1 else f"{self.name}-x{scale:g}"
         return replace(self, name=name, tasks=steps, seeds=tuple(numbers))
 

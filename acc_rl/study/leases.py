@@ -1,7 +1,7 @@
 """Who works on a run: files that several processes and machines agree by, without locks.
 
 Each attempt at a run has a number. Attempt n is the file ``n.lease``, created exclusively, so that only one process
-can begin it. Its first lines name who began it and the worker, and it grows by a line while they live; ``n.end`` says
+can begin it. Its lines name who began it and the worker, and its time of change moves while they live; ``n.end`` says
 how it ended. The last attempt holds the run. Nothing is ever removed or renamed, so there is no moment at which two
 could take over the same attempt, and who held the run and why it ended stays on record.
 """
@@ -28,6 +28,7 @@ LOST = 14.0
 STALE = 20.0
 """seconds without one after which another may take over"""
 
+Stale = tuple[str, tuple[int, int]]
 How = Literal["finished", "stopped", "failed", "lost", "idle"]
 """lost: others took the run over, or nobody knows; idle: there was nothing left to do"""
 
@@ -101,7 +102,8 @@ class Attempt:
     path: Path
     processes: tuple[Process, ...]
     """who began it, then its workers"""
-    size: int
+    sign: tuple[int, int]
+    """of life: it changes as long as the holder lives"""
     end: Mapping[str, Any] | None
 
     @property
@@ -122,6 +124,11 @@ class Attempt:
         return 0.0
 
     @property
+    def stale(self) -> Stale:
+        """What another watch needs to know it by"""
+        return self.path.name, self.sign
+
+    @property
     def running(self) -> bool:
         return not self.dead and self.age < STALE
 
@@ -139,7 +146,8 @@ def last(folder: Path) -> Attempt | None:
 
 def _read(path: Path) -> Attempt:
     # opened anew each time, which makes a network file system ask its server
-    content = path.read_bytes()
+    with path.open("rb") as file:
+        content, stat = file.read(), os.fstat(file.fileno())
     processes = []
     for line in content.splitlines():
         if line:
@@ -148,7 +156,7 @@ def _read(path: Path) -> Attempt:
     end = None
     with contextlib.suppress(records.RecordError):
         end = records.read_json(path.with_suffix(".end"))
-    return Attempt(path, tuple(processes), len(content), end)
+    return Attempt(path, tuple(processes), (stat.st_size, stat.st_mtime_ns), end)
 
 
 class Lease:
@@ -168,9 +176,9 @@ class Lease:
         if now - self.beaten > LOST or self.next.exists():
             return False
         if now - self.beaten >= BEAT:
-            with self.path.open("ab") as file:
-                file.write(b"\n")
-            self.beaten = now
+            with contextlib.suppress(OSError):  # which needs no room on a full disk
+                os.utime(self.path)
+                self.beaten = now
         return True
 
     def join(self) -> None:
@@ -188,23 +196,23 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seen: dict[str, tuple[Path, int, float]] = {}
+        self._seen: dict[str, tuple[Path, tuple[int, int], float]] = {}
 
     def free(self, name: str, holder: Attempt | None) -> bool:
         if holder is None or holder.dead:
             return True
         # by our own clock, because those of other machines may differ
-        path, size, since = self._seen.get(name, (None, 0, 0.0))
-        if (path, size) != (holder.path, holder.size):
-            self._seen[name] = (holder.path, holder.size, clock())
+        path, sign, since = self._seen.get(name, (None, (0, 0), 0.0))
+        if (path, sign) != (holder.path, holder.sign):
+            self._seen[name] = (holder.path, holder.sign, clock())
             return False
         return clock() - since > STALE
 
-    def take(self, name: str, stale: tuple[str, int] | None = None) -> Lease | None:
+    def take(self, name: str, stale: Stale | None = None) -> Lease | None:
         """The lease on a run, or None while somebody else has it; ``stale`` is a holder that another watch let go"""
         folder = self.folder / name
         holder = last(folder)
-        if not self.free(name, holder) and (holder is None or stale != (holder.path.name, holder.size)):
+        if not self.free(name, holder) and (holder is None or stale != holder.stale):
             return None
         folder.mkdir(parents=True, exist_ok=True)
         path = _numbered(folder, 1 if holder is None else holder.number + 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.folder import LEASES, Study
-from acc_rl.study.leases import How, Watch, clock, last
+from acc_rl.study.leases import How, Stale, Watch, clock, last
 from acc_rl.study.worker import Options, Worker
 
 COUNT = 5.0
@@ -69,13 +69,13 @@ class OnRay:
         holder = last(self.study.leases(spec))
         if not self.watch.free(spec.name, holder):
             return None
-        stale = None if holder is None else (holder.path.name, holder.size)
+        stale = None if holder is None else holder.stale
         where = (str(self.study.folder), spec.as_dict(), stale, self.options, os.environ.get("PYTHONPATH"))
         return RayJob(self, spec, self.task.options(num_cpus=max(1, spec.threads)).remote(*where))
 
 
 def supervise(
-    folder: str, content: dict[str, Any], stale: tuple[str, int] | None, options: Options, python_path: str | None
+    folder: str, content: dict[str, Any], stale: Stale | None, options: Options, python_path: str | None
 ) -> How:
     """On a node: one attempt at a run; ``stale`` is the holder that the driver has watched long enough."""
     if python_path is not None:

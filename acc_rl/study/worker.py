@@ -25,13 +25,14 @@ from acc_rl.runs import records
 from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.folder import Study
-from acc_rl.study.leases import LOST, How, Lease, clock
+from acc_rl.study.leases import BEAT, LOST, How, Lease, clock
 from acc_rl.study.status import last_step
 
 TAIL = 12
 """lines of a log that tell an error"""
 STAMP = struct.Struct("d")
 EXIT_LOST = 76
+TAKEN = "another process has taken the run over"
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,16 @@ class Worker:
         os.set_blocking(self.pipe.fileno(), False)
         self.seen: tuple[Any, ...] = ()
         self.moved = clock()
-        self._tell()
+        # in a thread, because whoever polls may have to wait for a slow disk
+        self.over = threading.Event()
+        self.heart = threading.Thread(target=self._show_life, daemon=True)
+        self.heart.start()
 
     def poll(self) -> How | None:
-        """Show life, end what hangs; how the attempt ended, once it has"""
+        """End what hangs; how the attempt ended, once it has"""
         code = self.process.poll()
         if code is not None:
             return self._ended(code)
-        if not self.lease.beat():
-            self.kill("lost the run to another process")
-            return None
-        self._tell()
         seen = _activity(self.study.folder / self.spec.name, self.log)
         if seen != self.seen:
             self.seen, self.moved = seen, clock()
@@ -97,19 +97,24 @@ class Worker:
             self.reason = reason
             self.process.kill()
 
-    def _tell(self) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
-            os.write(self.pipe.fileno(), STAMP.pack(self.lease.beaten))
+    def _show_life(self) -> None:
+        while self.lease.beat():
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                os.write(self.pipe.fileno(), STAMP.pack(self.lease.beaten))
+            if self.over.wait(BEAT / 3):
+                return
+        self.kill(TAKEN)
 
     def _ended(self, code: int) -> How:
-        with contextlib.suppress(OSError):
-            self.pipe.close()
+        self.over.set()
+        self.heart.join()
+        self.pipe.close()
         how: How = "failed"
         if code == 0 and self.study.finished(self.spec):
             how = "finished"
         elif self.reason is None and code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             how = "stopped"
-        elif code == EXIT_LOST:
+        elif code == EXIT_LOST or self.reason == TAKEN:
             how = "lost"
         error = []
         if how == "failed":

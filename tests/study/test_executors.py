@@ -173,7 +173,7 @@ def test_a_failing_run_is_retried_then_told_and_stops_nothing_else(toy):
 
 def test_only_failures_in_a_row_without_progress_count():
     def attempt(number, how, step):
-        return Attempt(None, (), 0, {"how": how, "step": step})
+        return Attempt(None, (), (0, 0), {"how": how, "step": step})
 
     def counted(*ends):
         return in_vain([attempt(i, *end) for i, end in enumerate(ends)])

@@ -56,6 +56,7 @@ def test_selection_and_scale():
     assert {spec.seed for spec in specs} == {0, 1}
     assert {spec.eval_every for spec in specs} == {1000}
     assert grid("gym").select().runs() == grid("gym").runs()
+    assert grid("gym").select(seeds=12).seeds == tuple(range(12))
     with pytest.raises(ValueError, match=r"gym has no task 'Hoper'; did you mean Hopper-v5\?"):
         grid("gym").select(["Hoper"])
     with pytest.raises(ValueError, match="scale is 0, but must be > 0"):

@@ -26,7 +26,8 @@ def cluster(monkeypatch):
     (Path(temporary) / "ray").mkdir()
     monkeypatch.setenv("RAY_TMPDIR", temporary)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    here = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "temp_dir": f"{temporary}/ray", "include_dashboard": False}
+    # Ray takes 127.0.0.1 for the address that others know this machine by
+    here = {"num_cpus": 1, "node_ip_address": "127.0.0.2", "temp_dir": f"{temporary}/ray", "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=here)
     made.second = made.add_node(**here)
     connect(made.address)
