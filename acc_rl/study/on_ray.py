@@ -7,6 +7,7 @@ node is lost, its runs go on from their last checkpoint on another one.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import time
 from pathlib import Path
@@ -33,10 +34,24 @@ def connect(address: str) -> None:
         # nobody else shall reach it
         options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
         options |= {"_temp_dir": tempfile.mkdtemp(prefix="acc_ray_")}
+    else:
+        # Ray would try a wrong address for a quarter of an hour
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
+        _reach(address)
     try:
         ray.init(address, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"no Ray cluster at {address}: {' '.join(str(error).split())}") from None
+
+
+def _reach(address: str) -> None:
+    """Whether somebody listens there: Ray itself takes most of a minute to find out"""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise ValueError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
 class OnRay:

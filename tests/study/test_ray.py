@@ -50,7 +50,9 @@ def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, clean, tmp
     with pytest.raises(Stopped):
         execute(study, OnRay(study, None, OPTIONS), 2, Notes(interrupt))
     assert [hows(study, spec) for spec in study.runs] == [["stopped"], ["stopped"]]
-    assert not any(process.alive for spec in study.runs for each in tried(study, spec) for process in each.processes)
+    workers = [process for spec in study.runs for each in tried(study, spec) for process in each.processes[1:]]
+    assert len(workers) == 2
+    assert not any(worker.alive for worker in workers)
 
     def lose_a_node():
         if cluster.worker_nodes and steps() >= 300:
@@ -69,3 +71,8 @@ def test_missing_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"--ray needs Ray: pip install 'acc_rl\[ray\]'"):
         connect("auto")
+
+
+def test_nobody_there():
+    with pytest.raises(ValueError, match=r"no Ray cluster at 127\.0\.0\.1:1: Connection refused"):
+        connect("127.0.0.1:1")
