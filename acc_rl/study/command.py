@@ -219,7 +219,7 @@ def dry_run(grid: Grid, specs: Sequence[RunSpec], workers: int, console: Console
     first = [spec for spec in specs if spec.seed == specs[0].seed]
     for spec in first:
         variant = spec.name.removeprefix(spec.env.replace("/", "-") + "_").removesuffix(f"_seed{spec.seed}")
-        hours = f"{seconds[spec.name] / 3600:.2f}"
+        hours = f"{seconds[spec.name] / 3600:.1f}"
         shown.add_row(spec.env, variant, f"{spec.steps:,}", str(len(grid.seeds)), hours)
     console.print(shown)
     total = sum(seconds.values()) / 3600

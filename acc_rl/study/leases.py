@@ -85,7 +85,8 @@ class Process:
 
     def kill(self) -> None:
         """Also if it is suspended: it cannot come back and write"""
-        while self.here and self.alive and self.pid != os.getpid():
+        give_up = time.monotonic() + 10  # it waits in the kernel, and will end without another step of its own
+        while self.here and self.alive and self.pid != os.getpid() and time.monotonic() < give_up:
             try:
                 os.kill(self.pid, signal.SIGKILL)
             except ProcessLookupError:

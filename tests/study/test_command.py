@@ -22,17 +22,17 @@ def half_done(tmp_path):
     """Six runs: finished, running, failed, cut off, two waiting"""
     study = small_study(tmp_path, seeds=3)
     finished, running, failed, cut_off, *_ = study.runs
-    for spec, step, score in ((finished, 500, -100.0), (running, 250, -200.0), (failed, 0, -300.0), (cut_off, 250, -4)):
+    for spec, step, score in ((finished, 400, -100.0), (running, 200, -200.0), (failed, 0, -300.0), (cut_off, 200, -4)):
         folder = study.folder / spec.name
         folder.mkdir()
         records.Rows(folder / records.EVALUATIONS).append({"step": step, "mean_return": score})
         records.Rows(folder / records.TRAINING).append({"step": step, "beta": 2.25, "dropped_per_net": 2.75})
         records.Rows(folder / records.CLOCK).append({"step": max(1, step), "seconds": step / 10})
-    records.write_json(study.folder / finished.name / records.RESULT, {"step": 500})
+    records.write_json(study.folder / finished.name / records.RESULT, {"step": 400})
     watch = Watch(study.folder / "leases")
     assert watch.take(running.name).beat()
     watch.take(failed.name).end("failed", step=0, error=["Traceback ...", "RuntimeError: the robot fell over"])
-    watch.take(cut_off.name).end("stopped", step=250)
+    watch.take(cut_off.name).end("stopped", step=200)
     return study
 
 
@@ -41,9 +41,9 @@ def test_status(half_done, capsys):
     assert [each.state for each in statuses] == ["finished", "running", "failed", "cut off", "waiting", "waiting"]
     assert counts(statuses) == {"finished": 1, "running": 1, "failed": 1, "cut off": 1, "waiting": 2}
     running = statuses[1]
-    assert (running.step, running.steps, running.score, running.dropped) == (250, 500, -200.0, 2.75)
-    assert (running.seconds, running.left) == (25.0, 25.0)  # ten steps per second, 250 to go
-    assert cells(running)[1:] == ["running", "250/500", "-200.0", "2.75", "0:00:25"]
+    assert (running.step, running.steps, running.score, running.dropped) == (200, 400, -200.0, 2.75)
+    assert (running.seconds, running.left) == (20.0, 20.0)  # ten steps per second, 200 to go
+    assert cells(running)[1:] == ["running", "200/400", "-200.0", "2.75", "0:00:20"]
     assert main(["study", "status", str(half_done.folder)]) == 0
     out = capsys.readouterr().out
     assert "6 runs, 1 finished, 1 running, 1 failed, 1 cut off, 2 waiting" in " ".join(out.split())
@@ -57,7 +57,7 @@ def test_failed(half_done, capsys):
     half_done.log(half_done.runs[2]).write_text("...")
     assert main(["study", "failed", str(half_done.folder)]) == 0
     out = capsys.readouterr().out
-    assert f"{half_done.runs[2].name}: failed at step 0 of 500, 1 attempts" in out
+    assert f"{half_done.runs[2].name}: failed at step 0 of 400, 1 attempts" in out
     assert "    RuntimeError: the robot fell over" in out
     assert "1 of 6 runs failed; start the study again to retry" in out
 
@@ -84,7 +84,7 @@ def test_live_on_a_terminal_and_lines_elsewhere(half_done, tmp_path):
         with Progress(half_done, live) as progress:
             assert progress.live is not None
             progress.started(half_done.runs[0])
-    assert "250/500" in (tmp_path / "out").read_text()
+    assert "200/400" in (tmp_path / "out").read_text()
     with (tmp_path / "lines").open("w") as file, Progress(half_done, Console(file=file, width=40)) as progress:
         progress.started(half_done.runs[1])
         progress.shown -= 100
@@ -92,8 +92,8 @@ def test_live_on_a_terminal_and_lines_elsewhere(half_done, tmp_path):
         progress.ended(half_done.runs[0], "finished")
     lines = (tmp_path / "lines").read_text().splitlines()
     first, second = (spec.name for spec in half_done.runs[:2])
-    assert lines[:2] == [f"{second}: started", f"{second}: running, 250/500, -200.0, 2.75, 0:00:25"]
-    assert lines[-1] == f"{first}: finished at step 500 of 500, evaluation -100.0"
+    assert lines[:2] == [f"{second}: started", f"{second}: running, 200/400, -200.0, 2.75, 0:00:20"]
+    assert lines[-1] == f"{first}: finished at step 400 of 400, evaluation -100.0"
 
 
 def test_durations():
@@ -116,7 +116,7 @@ def test_a_study_can_grow_but_not_change(tmp_path):
     again = small_study(tmp_path, seeds=1)  # works on two of the four
     assert len(again.runs) == 2
     assert len(read_study(first.folder).runs) == 4
-    with pytest.raises(ValueError, match="with other settings \\(steps: 500 there, 900 now\\): use another --out"):
+    with pytest.raises(ValueError, match="with other settings \\(steps: 400 there, 900 now\\): use another --out"):
         small_study(tmp_path, steps=900)
     content = records.read_json(first.folder / STUDY)
     assert (content["name"], content["source"], content["scale"]) == ("small", "test", 1.0)
@@ -137,7 +137,7 @@ def test_dry_run(tmp_path, capsys):
     file = write_file(tmp_path / "mine.toml", variants=["td3"], seeds=3)
     assert main(["study", str(file), "--dry-run", "--out", str(tmp_path / "out"), "--workers", "2"]) == 0
     out = capsys.readouterr().out
-    assert "study small: 3 runs, 1,500 steps, about" in out
+    assert "study small: 3 runs, 1,200 steps, about" in out
     assert "hours with 2 workers" in out
     assert "Pendulum-v1" in out
     assert not (tmp_path / "out").exists()

@@ -72,7 +72,7 @@ def test_finished_runs_are_not_run_again(clean):
     assert notes.lines == []
     assert digests(clean.folder) == before
     status = run_status(clean, clean.runs[0])
-    assert (status.state, status.step, status.steps, status.attempts) == ("finished", 500, 500, 1)
+    assert (status.state, status.step, status.steps, status.attempts) == ("finished", 400, 400, 1)
     assert status.score == records.read(clean.folder / clean.runs[0].name / "evaluations.jsonl")[-1]["mean_return"]
     assert 0 <= status.dropped <= 5
 
@@ -83,7 +83,7 @@ def test_a_killed_worker_is_replaced(clean, tmp_path):
 
     def kill_once():
         (attempt, *more) = tried(study) or [None]
-        if attempt and not more and len(attempt.processes) == 2 and last_step(study.folder / spec.name) >= 300:
+        if attempt and not more and len(attempt.processes) == 2 and last_step(study.folder / spec.name) >= 200:
             os.kill(attempt.processes[1].pid, signal.SIGKILL)
 
     assert execute(study, Local(study, 2, OPTIONS), 2, Notes(kill_once)) == []
@@ -94,7 +94,7 @@ def test_a_killed_worker_is_replaced(clean, tmp_path):
 
 def test_when_the_parent_is_killed_its_workers_stop_and_the_study_can_go_on(clean, tmp_path):
     study = small_study(tmp_path, variants=["acc"])
-    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 200)
+    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 150)
     wait_for(lambda: last_step(study.folder / study.runs[0].name) >= 200)
     (attempt,) = tried(study)
     parent.kill()
@@ -109,7 +109,7 @@ def test_when_the_parent_is_killed_its_workers_stop_and_the_study_can_go_on(clea
 def test_signals_stop_all_workers_and_the_same_command_goes_on(clean, tmp_path):
     study = small_study(tmp_path, variants=["acc"])
     folder = study.folder / study.runs[0].name
-    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 200)
+    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 150)
     wait_for(lambda: last_step(folder) >= 100)
     parent.send_signal(signal.SIGINT)
     out, err = parent.communicate(timeout=120)
@@ -120,7 +120,7 @@ def test_signals_stop_all_workers_and_the_same_command_goes_on(clean, tmp_path):
     assert not any(process.alive for process in tried(study)[0].processes)
 
     def terminate():
-        if last_step(folder) >= 300 and len(tried(study)) == 2:
+        if last_step(folder) >= 200 and len(tried(study)) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stopped, match="stopped by SIGTERM"):
@@ -186,7 +186,7 @@ def torture(tmp_path, clean_folder, processes, seeds, kills, seed=0):
     file = write_file(tmp_path / "small.toml", variants=variants, seeds=seeds)
 
     def start():
-        return command(file, "--out", tmp_path, "--checkpoint-every", 200, "--workers", 1, "--retries", 100)
+        return command(file, "--out", tmp_path, "--checkpoint-every", 150, "--workers", 1, "--retries", 100)
 
     parents = [start() for _ in range(processes)]
     while any(parent.poll() is None for parent in parents):

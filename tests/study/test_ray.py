@@ -55,7 +55,7 @@ def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, clean, tmp
     assert not any(worker.alive for worker in workers)
 
     def lose_a_node():
-        if cluster.worker_nodes and steps() >= 300:
+        if cluster.worker_nodes and steps() >= 200:
             cluster.remove_node(cluster.second, allow_graceful=False)
 
     notes = Notes(lose_a_node)

@@ -10,18 +10,18 @@ from acc_rl.study.grid import grid_from_dict
 from acc_rl.study.leases import attempts
 from acc_rl.study.worker import Options
 
-OPTIONS = Options(checkpoint_every=200)
+OPTIONS = Options(checkpoint_every=150)
 COMMAND = [sys.executable, "-m", "acc_rl.cli", "study"]
 CONTENT = {
     "name": "small",
     "tasks": ["Pendulum-v1"],
     "variants": ["acc", "td3"],
     "seeds": 1,
-    "steps": 500,
-    "eval_every": 250,
+    "steps": 400,
+    "eval_every": 200,
     "eval_episodes": 1,
     "log_every": 100,
-    "settings": {"pi": [8], "qf": [8], "batch_size": 8, "buffer_size": 1000, "learning_starts": 100},
+    "settings": {"pi": [8], "qf": [8], "batch_size": 8, "buffer_size": 1000, "learning_starts": 200},
     "bias": {"start_step": 200, "update_interval": 200},
 }
 FILE = """
@@ -30,7 +30,7 @@ tasks = ["{task}"]
 variants = {variants}
 seeds = {seeds}
 steps = {steps}
-eval_every = 250
+eval_every = 200
 eval_episodes = 1
 log_every = 100
 {more}
@@ -39,7 +39,7 @@ pi = [8]
 qf = [8]
 batch_size = 8
 buffer_size = 1000
-learning_starts = 100
+learning_starts = 200
 [bias]
 start_step = 200
 update_interval = 200
@@ -47,7 +47,7 @@ update_interval = 200
 EXACT = ("evaluations.jsonl", "training.jsonl", "value_error.jsonl", "policy.safetensors")
 
 
-def write_file(path, task="Pendulum-v1", variants=("acc",), seeds=1, steps=500, more=""):
+def write_file(path, task="Pendulum-v1", variants=("acc",), seeds=1, steps=400, more=""):
     path.write_text(FILE.format(task=task, variants=list(variants), seeds=seeds, steps=steps, more=more))
     return path
 
