@@ -34,6 +34,7 @@ torture: $(READY)  ## kills, failing disks, damage in the large form; writes the
 
 bench: $(READY)  ## speed against peers
 	$(BIN)/python benchmarks/update_step.py
+	$(BIN)/python benchmarks/study.py
 	$(BIN)/python benchmarks/checkpoint.py
 
 clean:  ## remove the environment and caches

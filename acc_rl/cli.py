@@ -14,7 +14,7 @@ import tyro
 
 from acc_rl import __version__
 from acc_rl.algos.registry import REGISTRY
-from acc_rl.runs import records
+from acc_rl.runs.config import read_spec, read_toml
 from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
 
@@ -263,12 +263,6 @@ class Theorem:
         print("written: " + " ".join(map(str, paths)))
 
 
-def read_spec(folder: Path) -> RunSpec:
-    content = records.read_json(folder / records.SPEC)
-    content.pop("resolved", None)
-    return from_dict(content)
-
-
 def whole_numbers() -> tyro.constructors.ConstructorRegistry:
     """Whole numbers may be written as 1e6 or 1_000_000."""
     registry = tyro.constructors.ConstructorRegistry()
@@ -316,6 +310,12 @@ def parse_train(arguments: Sequence[str]) -> Train:
     return command
 
 
+def parse_study(arguments: Sequence[str]) -> Any:
+    from acc_rl.study.command import parse_study
+
+    return parse_study(arguments, whole_numbers())
+
+
 def parser(command: type[Any]) -> Callable[[Sequence[str]], Any]:
     name = f"acc {command.__name__.lower()}"
     return lambda arguments: tyro.cli(command, prog=name, args=list(arguments), registry=whole_numbers())
@@ -323,6 +323,7 @@ def parser(command: type[Any]) -> Callable[[Sequence[str]], Any]:
 
 COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
     "train": ("train an algorithm on a task", parse_train),
+    "study": ("train tasks x algorithms x seeds: the paper's experiments or your own", parse_study),
     "eval": ("evaluate the policy of a run", parser(Eval)),
     "play": ("watch the policy of a run", parser(Play)),
     "diagnose": ("say whether the critic of an SB3 model is biased", parser(Diagnose)),
@@ -379,19 +380,6 @@ def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def complain(message: str) -> int:
     print(f"acc: error: {message}", file=sys.stderr)
     return EXIT_ERROR
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"config {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"config {path}: {error}") from None
 
 
 if __name__ == "__main__":

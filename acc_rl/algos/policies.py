@@ -53,7 +53,8 @@ class EnsembleCritic(BaseModel):
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
-        return self.ensemble(th.cat([features, actions], dim=1), n_first)  # type: ignore[no-any-return]
+        inputs = th.cat([features, actions.to(features.dtype)], dim=1)  # some envs act in double precision
+        return self.ensemble(inputs, n_first)  # type: ignore[no-any-return]
 
 
 if TYPE_CHECKING:

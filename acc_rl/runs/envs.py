@@ -9,6 +9,9 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
+from acc_rl.runs import metaworld
+from acc_rl.runs.spec import METAWORLD
+
 TRAINING, EVALUATION = 0, 1
 """streams of seeds: what one uses never touches the other"""
 
@@ -121,6 +124,8 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    if env_id.startswith(METAWORLD):
+        return metaworld.make(env_id, **kwargs)
     return gym.make(env_id, **kwargs)
 
 

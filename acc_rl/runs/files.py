@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from acc_rl.runs.records import DamagedFile, read_plain
+from acc_rl.runs.records import DamagedFile, read_plain, require_writable
 
 PART = ".part"
 """begins the name of what is not whole yet, or no longer"""
@@ -27,6 +27,7 @@ def fsync_folder(folder: Path) -> None:
 
 def write_flushed(path: Path, content: bytes) -> dict[str, Any]:
     """A new file that is on the disk when this returns; its size and SHA-256."""
+    require_writable()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
     try:
         rest = memoryview(content)
@@ -49,6 +50,7 @@ def write_whole(path: Path, content: bytes) -> dict[str, Any]:
 
 def commit_folder(aside: Path, folder: Path) -> None:
     """A folder that was written aside gets its name, all of it or nothing."""
+    require_writable()
     fsync_folder(aside)
     os.rename(aside, folder)
     fsync_folder(folder.parent)
@@ -56,6 +58,7 @@ def commit_folder(aside: Path, folder: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Gone as a whole: a crash in between leaves a part that nobody takes for a folder."""
+    require_writable()
     aside = folder.with_name(f"{PART}-old-{folder.name}")
     shutil.rmtree(aside, ignore_errors=True)
     os.rename(folder, aside)

@@ -51,6 +51,7 @@ def save_policy(folder: Path, model: OffPolicyAlgorithm, description: Mapping[st
     module = acting_module(model.policy)
     weights = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
     aside = folder / (records.POLICY_WEIGHTS + ".part")
+    records.require_writable()
     save_file(weights, aside)
     aside.replace(folder / records.POLICY_WEIGHTS)
     content = {

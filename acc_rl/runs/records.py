@@ -8,7 +8,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,20 @@ CLOCK, RESULT, CHECKPOINTS = "clock.jsonl", "result.json", "checkpoints"
 POLICY_WEIGHTS, POLICY = "policy.safetensors", "policy.json"
 TENSORBOARD = "tensorboard"
 LARGEST_JSON = 1 << 26
+
+
+_checks: list[Callable[[], None]] = []
+
+
+def before_write(check: Callable[[], None]) -> None:
+    """Have ``check`` called before each write of this process from now on"""
+    _checks.append(check)
+
+
+def require_writable() -> None:
+    """Called before anything is written: a process that has lost its run to another one ends here"""
+    for check in _checks:
+        check()
 
 
 class RecordError(ValueError):
@@ -53,6 +67,7 @@ class Rows:
         """Write what waits; with ``sync`` it is on the disk when this returns."""
         if not self._waiting and not (sync and self._size):
             return
+        require_writable()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             while self._waiting:
@@ -71,6 +86,7 @@ class Rows:
 
     def cut(self, told: Mapping[str, Any]) -> None:
         """Remove the rows that were written later."""
+        require_writable()
         content = (self.path.read_bytes() if self.path.exists() else b"")[: told["bytes"]]
         if hashlib.sha256(content).hexdigest() != told["sha256"]:
             warnings.warn(f"{self.path}: its rows are no longer those that were written", stacklevel=2)
@@ -102,6 +118,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """The whole file or, after a crash, the old one."""
+    require_writable()
     aside = path.with_name(path.name + ".part")
     with aside.open("w") as file:
         file.write(json.dumps(_without_nan(content), indent=2) + "\n")

@@ -110,7 +110,7 @@ class RunSpec:
     """One run."""
 
     env: str
-    """Gymnasium id; the six MuJoCo tasks of the paper also without version (Hopper is Hopper-v5)"""
+    """Gymnasium id or metaworld/TASK; the six MuJoCo tasks of the paper also without version (Hopper is Hopper-v5)"""
     algo: str = "acc"
     """algorithm by name"""
     steps: int = 1_000_000
@@ -170,8 +170,18 @@ LONG = 60
 GYM_TASKS = ("HalfCheetah", "Walker2d", "Ant", "Humanoid", "Hopper", "Swimmer")
 
 
+METAWORLD = "metaworld/"
+
+
 def full_name(env: str) -> str:
+    if env.startswith(METAWORLD) and not env.endswith("-v3"):
+        return f"{env}-v3"
     return f"{env}-v5" if env in GYM_TASKS else env
+
+
+def task_bias(env: str) -> dict[str, Any]:
+    """What the paper sets differently for a task: T_beta is the length of an episode"""
+    return {"update_interval": 500} if env.startswith(METAWORLD) else {}
 
 
 def from_dict(content: Mapping[str, Any]) -> RunSpec:
@@ -251,7 +261,7 @@ def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
     ent_coef = given.get("ent_coef")
     if ent_coef is not None and not ent_coef.startswith("auto"):
         given["ent_coef"] = float(ent_coef)
-    bias = _given(spec.bias)
+    bias = {**task_bias(spec.env), **_given(spec.bias)}
     if str(bias.get("tail", "")).startswith("drop:"):
         bias["tail"] = ("drop", int(bias["tail"].removeprefix("drop:")))
     arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation")}

@@ -84,6 +84,8 @@ def train(
     with _alone(folder), StopRequest() as stop:
         if restart or not (folder / records.CHECKPOINTS).exists():
             _clear(folder)
+            # first of all, so that whatever a crash leaves is known to be this run
+            records.write_json(folder / records.SPEC, spec.as_dict())
         _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
     return folder
 
@@ -189,7 +191,7 @@ class _Run:
 def _finished(folder: Path, spec: RunSpec) -> bool:
     """Whether the folder holds all of this run; RunExists if it holds something else"""
     if not (folder / records.SPEC).exists():
-        if folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
+        if folder.exists() and any(path.name != LOCK and path.suffix != ".part" for path in folder.iterdir()):
             raise RunExists(f"{folder} exists but holds no run: use --restart to replace it, or another --out")
         return False
     there = records.read_json(folder / records.SPEC)
@@ -218,7 +220,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
+    for path in sorted(folder.iterdir(), key=lambda each: each.name == records.SPEC):  # which says that it is a run's
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name != LOCK:

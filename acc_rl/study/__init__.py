@@ -1,0 +1,1 @@
+"""A study is many runs: tasks x algorithms x seeds, in one folder."""

@@ -1,0 +1,135 @@
+"""Tasks x variants x seeds become runs. No torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from acc_rl.runs.spec import RunSpec, from_dict, full_name
+
+UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")
+"""intervals in env steps that stay as they are when the budgets are scaled"""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a study compares, on which tasks and how often."""
+
+    name: str
+    """the study's folder"""
+    tasks: Mapping[str, int]
+    """task -> env steps"""
+    variants: Sequence[Mapping[str, Any]]
+    """each: algo, settings and bias as in a run"""
+    seeds: Sequence[int]
+    """one run each"""
+    common: Mapping[str, Any] = field(default_factory=dict)
+    """what all runs share: fields of a run by name"""
+
+    def runs(self) -> list[RunSpec]:
+        """Seeds outermost: an unfinished study has compared everything on the first seeds."""
+        specs = [
+            self._spec(task, steps, variant, seed)
+            for seed in self.seeds
+            for task, steps in self.tasks.items()
+            for variant in self.variants
+        ]
+        for name, count in Counter(spec.name for spec in specs).items():
+            if count > 1:
+                raise ValueError(f"two variants of study {self.name} give the same run {name}")
+        return specs
+
+    def _spec(self, task: str, steps: int, variant: Mapping[str, Any], seed: int) -> RunSpec:
+        parts = {
+            name: {**_table(self.common.get(name, {}), name), **_table(variant.get(name, {}), name)}
+            for name in ("settings", "bias")
+        }
+        # single-thread runs side by side get more done than runs that share their cores
+        return from_dict({"threads": 1, **self.common, **variant, **parts, "env": task, "steps": steps, "seed": seed})
+
+    def select(self, tasks: Sequence[str] = (), seeds: int | None = None, scale: float = 1.0) -> Grid:
+        """Some of the tasks, the first seeds (or more), scaled budgets."""
+        if not scale > 0:
+            raise ValueError(f"scale is {scale}, but must be > 0")
+        if seeds is not None and seeds < 1:
+            raise ValueError(f"seeds is {seeds}, but must be >= 1")
+        known = {full_name(task): task for task in self.tasks}
+        chosen = [known[_nearest("task", full_name(task), list(known), self.name)] for task in tasks] or self.tasks
+        steps = {task: max(1, round(self.tasks[task] * scale)) for task in chosen}
+        count = len(self.seeds) if seeds is None else seeds
+        numbers = [*self.seeds[:count], *range(max(self.seeds) + 1, max(self.seeds) + 1 + count - len(self.seeds))]
+        name = self.name if scale == 1 else f"{self.name}-x{scale:g}"
+        return replace(self, name=name, tasks=steps, seeds=tuple(numbers))
+
+
+def _table(part: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(part, Mapping):
+        raise ValueError(f"{name} is {part!r}, but must be a table of settings")
+    return part
+
+
+def _nearest(what: str, name: str, known: Sequence[str], where: str) -> str:
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    raise ValueError(f"{where} has no {what} {name!r}; {hint}")
+
+
+OWN = ("name", "tasks", "variants", "seeds", "steps")
+SHARED = tuple(each.name for each in fields(RunSpec) if each.name not in ("env", "algo", "steps", "seed"))
+
+
+def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
+    """A grid from TOML; ``name`` is used where the file gives none."""
+    for key in content:
+        _nearest("setting", key, [*OWN, *SHARED], "the study")
+    for key in ("tasks", "variants"):
+        if not isinstance(content.get(key), list) or not content[key]:
+            raise ValueError(f"{key} is {content.get(key)!r}, but must be a list with at least one entry")
+    tasks = [_text("tasks", each) for each in content["tasks"]]
+    variants = [{"algo": each} if isinstance(each, str) else _table(each, "variants") for each in content["variants"]]
+    for variant in variants:
+        for key in variant:
+            _nearest("setting", key, ["algo", "settings", "bias"], "a variant")
+    seeds = content.get("seeds", 10)
+    numbers = seeds if isinstance(seeds, list) else range(_whole("seeds", seeds))
+    if not numbers:
+        raise ValueError(f"seeds is {seeds!r}, but must be a number >= 1 or a list")
+    grid = Grid(
+        _text("name", content.get("name", name)),
+        _steps(content.get("steps", RunSpec("Hopper").steps), tasks),
+        variants,
+        tuple(numbers),
+        {key: value for key, value in content.items() if key in SHARED},
+    )
+    grid.runs()  # mistakes in settings show here
+    return grid
+
+
+def _steps(given: Any, tasks: Sequence[str]) -> dict[str, int]:
+    """One number for all tasks, or a table with a number for each"""
+    if not isinstance(given, Mapping):
+        return {task: _whole("steps", given) for task in tasks}
+    for task in given:
+        _nearest("task", task, tasks, "the study")
+    for task in tasks:
+        if task not in given:
+            raise ValueError(f"steps has no entry for {task}")
+    return {task: _whole(f"steps.{task}", given[task]) for task in tasks}
+
+
+def _whole(name: str, value: Any) -> int:
+    """1e6 is a whole number too, although TOML reads it as a float"""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 1:
+        raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
+    return int(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r}, but must be a text")
+    return value

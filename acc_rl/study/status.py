@@ -1,0 +1,112 @@
+"""How far a study is, from its files alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from acc_rl.runs import records
+from acc_rl.runs.spec import RunSpec
+from acc_rl.study.folder import Study
+from acc_rl.study.leases import Attempt, attempts
+
+State = Literal["finished", "running", "failed", "cut off", "waiting"]
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One run, now."""
+
+    name: str
+    state: State
+    step: int
+    steps: int
+    score: float | None
+    """mean return of the last evaluation"""
+    success: float | None
+    dropped: float | None
+    """d, the dropped atoms per net, of algorithms that have it"""
+    beta: float | None
+    seconds: float | None
+    """of training so far"""
+    left: float | None
+    """seconds to go at the speed so far"""
+    attempts: int
+    error: tuple[str, ...]
+    """the last lines of the last attempt, if it failed"""
+
+
+def run_status(study: Study, spec: RunSpec) -> RunStatus:
+    folder = study.folder / spec.name
+    training, evaluation = last_row(folder / records.TRAINING), last_row(folder / records.EVALUATIONS)
+    clock = last_row(folder / records.CLOCK)
+    tried = attempts(study.leases(spec))
+    finished = study.finished(spec)
+    step = spec.steps if finished else max(training.get("step", 0), evaluation.get("step", 0))
+    seconds = clock.get("seconds")
+    rate = seconds / clock["step"] if seconds and clock.get("step") else None
+    end = tried[-1].end if tried else None
+    failed = not finished and end is not None and end.get("how") == "failed"
+    return RunStatus(
+        spec.name,
+        "finished" if finished else _state(tried, folder),
+        step,
+        spec.steps,
+        evaluation.get("mean_return"),
+        evaluation.get("success"),
+        training.get("dropped_per_net"),
+        training.get("beta"),
+        seconds,
+        None if rate is None else rate * (spec.steps - step),
+        len(tried),
+        tuple((end or {}).get("error", ())) if failed else (),
+    )
+
+
+def _state(tried: Sequence[Attempt], folder: Path) -> State:
+    if tried and tried[-1].running:
+        return "running"
+    if tried and tried[-1].end is not None and tried[-1].end.get("how") == "failed":
+        return "failed"
+    return "cut off" if folder.exists() else "waiting"
+
+
+def study_status(study: Study) -> list[RunStatus]:
+    return [run_status(study, spec) for spec in study.runs]
+
+
+def as_json(study: Study, statuses: Sequence[RunStatus]) -> str:
+    content = {"name": study.name, "folder": str(study.folder), "counts": counts(statuses)}
+    return json.dumps({**content, "runs": [asdict(each) for each in statuses]}, indent=2)
+
+
+def counts(statuses: Sequence[RunStatus]) -> dict[str, int]:
+    states = [each.state for each in statuses]
+    return {state: states.count(state) for state in ("finished", "running", "failed", "cut off", "waiting")}
+
+
+def last_step(folder: Path) -> int:
+    return max(int(last_row(folder / name).get("step", 0)) for name in (records.TRAINING, records.EVALUATIONS))
+
+
+def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
+    """The last whole row, without reading all of a long file; {} if there is none"""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - span))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return {}
+    for line in reversed(lines[:-1]):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            return row
+    return {}

@@ -1,0 +1,227 @@
+"""Real workers: killed, hanging, failing, interrupted. What comes out equals an undisturbed study."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from tiny_studies import OPTIONS, Notes, command, digests, hows, small_study, tried, write_file
+
+from acc_rl.cli import main
+from acc_rl.runs import records
+from acc_rl.runs.interrupt import Stopped
+from acc_rl.study.executors import Local, execute, in_vain
+from acc_rl.study.leases import Attempt
+from acc_rl.study.status import last_step, run_status
+
+ENV = """
+import gymnasium as gym, numpy as np, os, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+class Toy(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, what):
+        self.what = what
+
+    def reset(self, *, seed=None, options=None):
+        self.rng, self.t = np.random.default_rng(seed), 0
+        return self.rng.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.what == "hang" and self.t == 60 and not (HERE / "hung").exists():
+            (HERE / "hung").write_text("")
+            time.sleep(3600)
+        if self.what == "fail" and self.t == 60:
+            raise RuntimeError("the robot fell over")
+        return self.rng.uniform(-1, 1, 1).astype(np.float32), float(-action[0] ** 2), False, self.t == 100, {}
+
+for what in ("hang", "fail"):
+    gym.register(f"{what}-v0", entry_point=Toy, kwargs={"what": what})
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    (tmp_path / "toy_tasks.py").write_text(ENV)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def of(study, part):
+    return {name: digest for name, digest in digests(study.folder).items() if part in name}
+
+
+def wait_for(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_finished_runs_are_not_run_again(clean):
+    before = digests(clean.folder)
+    assert len(before) == 6
+    notes = Notes()
+    assert execute(clean, Local(clean, 2, OPTIONS), 2, notes) == []
+    assert notes.lines == []
+    assert digests(clean.folder) == before
+    status = run_status(clean, clean.runs[0])
+    assert (status.state, status.step, status.steps, status.attempts) == ("finished", 400, 400, 1)
+    assert status.score == records.read(clean.folder / clean.runs[0].name / "evaluations.jsonl")[-1]["mean_return"]
+    assert 0 <= status.dropped <= 5
+
+
+def test_a_killed_worker_is_replaced(clean, tmp_path):
+    study = small_study(tmp_path, variants=["acc"])
+    spec = study.runs[0]
+
+    def kill_once():
+        (attempt, *more) = tried(study) or [None]
+        if attempt and not more and len(attempt.processes) == 2 and last_step(study.folder / spec.name) >= 200:
+            os.kill(attempt.processes[1].pid, signal.SIGKILL)
+
+    assert execute(study, Local(study, 2, OPTIONS), 2, Notes(kill_once)) == []
+    assert hows(study) == ["failed", "finished"]
+    assert tried(study)[0].end["error"][-1] == "ended by SIGKILL"
+    assert digests(study.folder) == of(clean, "_acc_")
+
+
+def test_when_the_parent_is_killed_its_workers_stop_and_the_study_can_go_on(clean, tmp_path):
+    study = small_study(tmp_path, variants=["acc"])
+    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 150)
+    wait_for(lambda: last_step(study.folder / study.runs[0].name) >= 200)
+    (attempt,) = tried(study)
+    parent.kill()
+    parent.communicate()
+    wait_for(lambda: not any(process.alive for process in attempt.processes))
+    assert run_status(study, study.runs[0]).state == "cut off"
+    assert execute(study, Local(study, 1, OPTIONS), 2, Notes()) == []
+    assert hows(study) == ["lost", "finished"]
+    assert digests(study.folder) == of(clean, "_acc_")
+
+
+def test_signals_stop_all_workers_and_the_same_command_goes_on(clean, tmp_path):
+    study = small_study(tmp_path, variants=["acc"])
+    folder = study.folder / study.runs[0].name
+    parent = command(write_file(tmp_path / "small.toml"), "--out", tmp_path, "--checkpoint-every", 150)
+    wait_for(lambda: last_step(folder) >= 100)
+    parent.send_signal(signal.SIGINT)
+    out, err = parent.communicate(timeout=120)
+    assert parent.returncode == 130, err
+    assert "Stopped; the same command goes on where it was" in out
+    assert err == ""
+    assert hows(study) == ["stopped"]
+    assert not any(process.alive for process in tried(study)[0].processes)
+
+    def terminate():
+        if last_step(folder) >= 200 and len(tried(study)) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        execute(study, Local(study, 1, OPTIONS), 2, Notes(terminate))
+    assert hows(study) == ["stopped", "stopped"]
+    assert execute(study, Local(study, 1, OPTIONS), 2, Notes()) == []
+    assert "going on from step" in study.log(study.runs[0]).read_text()
+    assert digests(study.folder) == of(clean, "_acc_")
+
+
+def test_a_hanging_env_is_ended_and_tried_again(toy):
+    study = small_study(toy, tasks=["toy_tasks:hang-v0"], variants=["td3"])
+    jobs = []
+
+    class Watched(Local):
+        def start(self, spec):
+            jobs.append(super().start(spec))
+            return jobs[-1]
+
+    def impatient():
+        if (toy / "hung").exists() and len(jobs) == 1:
+            jobs[0].timeout = 0.5
+
+    assert execute(study, Watched(study, 1, OPTIONS), 2, Notes(impatient)) == []
+    assert hows(study) == ["failed", "finished"]
+    assert tried(study)[0].end["error"][-1] == "no progress for 0.5 s: ended"
+
+
+def test_a_failing_run_is_retried_then_told_and_stops_nothing_else(toy, capsys):
+    file = write_file(toy / "a.toml", "toy_tasks:fail-v0", ["td3"])
+    assert main(["study", str(file), "--out", str(toy), "--retries", "1"]) == 2
+    out, err = capsys.readouterr()
+    study = small_study(toy, tasks=["toy_tasks:fail-v0"], variants=["td3"])
+    name = study.runs[0].name
+    assert err == f"acc: error: 1 runs failed ({name}): see acc study failed {study.folder}\n"
+    assert out.count(f"{name}: failed at step 0 of") == 2
+    assert hows(study) == ["failed", "failed"]
+    assert main(["study", "failed", str(study.folder)]) == 0
+    told = capsys.readouterr().out
+    assert "RuntimeError: the robot fell over" in told
+    assert "2 attempts" in told
+    assert str(study.log(study.runs[0])) in told
+
+
+def test_only_failures_in_a_row_without_progress_count():
+    def attempt(number, how, step):
+        return Attempt(None, (), (0, 0), {"how": how, "step": step})
+
+    def counted(*ends):
+        return in_vain([attempt(i, *end) for i, end in enumerate(ends)])
+
+    assert counted() == 0
+    assert counted(("failed", 0), ("failed", 0), ("failed", 0)) == 3
+    assert counted(("failed", 0), ("failed", 100), ("failed", 200)) == 1
+    assert counted(("failed", 200), ("failed", 100), ("stopped", 300), ("lost", 0)) == 2
+
+
+def torture(tmp_path, clean_folder, processes, seeds, kills, seed=0):
+    """Processes on one study folder, some of them and of their workers killed at random moments"""
+    rng = random.Random(seed)
+    variants = ["acc", "td3"]
+    study = small_study(tmp_path, variants=variants, seeds=seeds)
+    file = write_file(tmp_path / "small.toml", variants=variants, seeds=seeds)
+
+    def start():
+        return command(file, "--out", tmp_path, "--checkpoint-every", 150, "--workers", 1, "--retries", 100)
+
+    parents = [start() for _ in range(processes)]
+    while any(parent.poll() is None for parent in parents):
+        time.sleep(rng.uniform(0.5, 3))
+        alive = [parent for parent in parents if parent.poll() is None]
+        running = [tried(study, spec)[-1] for spec in study.runs if tried(study, spec)]
+        workers = [worker for each in running for worker in each.processes[1:] if worker.alive]
+        if kills and alive and workers:
+            kills -= 1
+            if rng.random() < 0.3:
+                victim = rng.choice(alive)
+                victim.kill()
+                victim.communicate()
+                parents[parents.index(victim)] = start()
+            else:
+                os.kill(rng.choice(workers).pid, signal.SIGKILL)
+    for parent in parents:
+        _, err = parent.communicate()
+        assert parent.returncode == 0, err
+    assert kills == 0
+    for spec in study.runs:
+        ends = hows(study, spec)
+        assert study.finished(spec)
+        assert ends.count("finished") <= 1  # 0 if it was killed after its last write
+        if "finished" in ends:
+            assert set(ends[ends.index("finished") + 1 :]) <= {"idle"}
+    assert digests(study.folder) == digests(clean_folder)
+
+
+def test_several_processes_and_random_kills(clean, tmp_path):
+    torture(tmp_path, clean.folder, processes=3, seeds=1, kills=3)
+
+
+@pytest.mark.slow
+def test_eight_processes_and_many_random_kills(tmp_path):
+    clean = small_study(tmp_path / "clean", seeds=6)
+    assert execute(clean, Local(clean, 2, OPTIONS), 2, Notes()) == []
+    torture(tmp_path, clean.folder, processes=8, seeds=6, kills=40)

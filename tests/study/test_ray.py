@@ -1,0 +1,78 @@
+"""A real cluster of two nodes on the loopback device; one is lost while it works."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tiny_studies import OPTIONS, Notes, digests, hows, small_study, tried
+
+from acc_rl.runs.interrupt import Stopped
+from acc_rl.study.executors import execute
+from acc_rl.study.on_ray import OnRay, connect
+from acc_rl.study.status import last_step
+
+ray = pytest.importorskip("ray")
+# what Ray warns of is Ray's
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    temporary = tempfile.mkdtemp(prefix="ray")  # short: it holds the names of sockets
+    (Path(temporary) / "ray").mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", temporary)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray takes 127.0.0.1 for the address that others know this machine by
+    here = {"num_cpus": 1, "node_ip_address": "127.0.0.2", "temp_dir": f"{temporary}/ray", "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=here)
+    made.second = made.add_node(**here)
+    connect(made.address)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, clean, tmp_path):
+    study = small_study(tmp_path)
+
+    def steps():
+        return min(last_step(study.folder / spec.name) for spec in study.runs)
+
+    def interrupt():
+        if steps() >= 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Stopped):
+        execute(study, OnRay(study, None, OPTIONS), 2, Notes(interrupt))
+    assert [hows(study, spec) for spec in study.runs] == [["stopped"], ["stopped"]]
+    workers = [process for spec in study.runs for each in tried(study, spec) for process in each.processes[1:]]
+    assert len(workers) == 2
+    assert not any(worker.alive for worker in workers)
+
+    def lose_a_node():
+        if cluster.worker_nodes and steps() >= 200:
+            cluster.remove_node(cluster.second, allow_graceful=False)
+
+    notes = Notes(lose_a_node)
+    assert execute(study, OnRay(study, None, OPTIONS), 2, notes) == []
+    assert not cluster.worker_nodes
+    assert "lost" in [how for _, how in notes.lines]
+    assert sorted(len(tried(study, spec)) for spec in study.runs) == [2, 3]
+    assert [hows(study, spec)[-1] for spec in study.runs] == ["finished", "finished"]
+    assert digests(study.folder) == digests(clean.folder)
+
+
+def test_missing_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"--ray needs Ray: pip install 'acc_rl\[ray\]'"):
+        connect("auto")
+
+
+def test_nobody_there():
+    with pytest.raises(ValueError, match=r"no Ray cluster at 127\.0\.0\.1:1: Connection refused"):
+        connect("127.0.0.1:1")
