@@ -1,0 +1,1 @@
+"""From records on disk to statistics, figures and one page. No torch."""
