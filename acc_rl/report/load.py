@@ -74,7 +74,7 @@ class Study:
     """the folder is one run's"""
     runs: list[Run]
     planned: list[Mapping[str, Any]]
-    """specs of the runs that the study asks for; empty if no plan is in the folder"""
+    """specs of the runs that the study asks for, with their labels; empty if no plan is in the folder"""
     about: Mapping[str, Any]
     damaged: dict[str, str] = field(default_factory=dict)
     """folder -> why it could not be read"""
@@ -125,7 +125,10 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     planned = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
     about = {key: value for key, value in plan.items() if key != "runs"}
     name = str(plan.get("name") or path.resolve().name)
-    return Study(name, single, _ordered(_labelled(runs), planned), planned, about, damaged)
+    labels = _labels([*(run.spec for run in runs), *planned])
+    runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
+    planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
+    return Study(name, single, _ordered(runs, planned), planned, about, damaged)
 
 
 def _run(folder: Path, cache: Cache) -> Run:
@@ -198,22 +201,22 @@ def _identity(spec: Mapping[str, Any]) -> str:
     return json.dumps([*what, _given(spec)], sort_keys=True)
 
 
-def _labelled(runs: list[Run]) -> list[Run]:
-    """Runs of one algorithm on one task that differ in a setting get the setting into their label."""
-    keys: dict[str, set[str]] = {}
-    for run in runs:
-        keys.setdefault(run.algo, set()).update(_given(run.spec))
-    values: dict[tuple[str, str, str], set[str]] = {}
-    for run in runs:
-        given = _given(run.spec)
-        for key in keys[run.algo]:
-            values.setdefault((run.task, run.algo, key), set()).add(json.dumps(given.get(key)))
+def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
+    """An algorithm whose runs on one task differ in a setting gets the setting into its label."""
+    given = [_given(spec) for spec in specs]
+    keys: dict[Any, set[str]] = {}
+    for spec, settings in zip(specs, given, strict=True):
+        keys.setdefault(spec.get("algo"), set()).update(settings)
+    values: dict[tuple[Any, Any, str], set[str]] = {}
+    for spec, settings in zip(specs, given, strict=True):
+        algo = spec.get("algo")
+        for key in keys[algo]:
+            values.setdefault((spec.get("env"), algo, key), set()).add(json.dumps(settings.get(key)))
     varying = {(algo, key) for (_, algo, key), several in values.items() if len(several) > 1}
-    labelled = []
-    for run in runs:
-        parts = [f"{key}={_short(value)}" for key, value in _given(run.spec).items() if (run.algo, key) in varying]
-        labelled.append(replace(run, label=" ".join([run.algo, *parts])))
-    return labelled
+    return [
+        " ".join([str(spec.get("algo")), *(f"{k}={_short(v)}" for k, v in settings.items() if (spec.get("algo"), k) in varying)])
+        for spec, settings in zip(specs, given, strict=True)
+    ]
 
 
 def _short(value: Any) -> str:
