@@ -19,6 +19,8 @@ from acc_rl.report.colours import Look
 
 FORMATS = ("pdf", "svg", "png")
 SERIES = "series"
+ROW_HEIGHT = 26
+SHORT_NUMBER = "abs(datum.value) < 10000 ? format(datum.value, ',~g') : format(datum.value, '~s')"
 Kind = Literal["curves", "bars"]
 
 
@@ -78,8 +80,9 @@ def curves(
     """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart."""
     present = set(data[SERIES])
     shown = {label: look for label, look in looks.items() if label in present}
-    y_axis = alt.Axis(format="%") if percent else alt.Axis(format="~s")
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(format="~s", tickCount=5))
+    plain = alt.Axis(labelExpr=SHORT_NUMBER, tickCount=5)
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=plain)
+    y_axis = alt.Axis(format="%", tickCount=5) if percent else plain
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=y_axis)
     base = alt.Chart(alt.NamedData("data"))
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
@@ -93,15 +96,19 @@ def curves(
 
 
 def intervals(
-    title: str, data: Mapping[str, Sequence[Any]], looks: Mapping[str, Look], x_title: str, reference: float | None = None
+    title: str,
+    data: Mapping[str, Sequence[Any]],
+    looks: Mapping[str, Look],
+    x_title: str,
+    reference: float | None = None,
 ) -> Panel:
     """A dot with its interval per row; columns row, series, x, low, high."""
     present = set(data[SERIES])
     shown = {label: look for label, look in looks.items() if label in present}
-    base = alt.Chart(alt.NamedData("data"), height=alt.Step(26))
+    base = alt.Chart(alt.NamedData("data"))
     tooltips = [alt.Tooltip("row:N", title="of"), alt.Tooltip("x:Q", title=x_title, format=".3~f")]
     tooltips += [alt.Tooltip(f"{end}:Q", title=f"95 % {end}", format=".3~f") for end in ("low", "high")]
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False))
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     tint = colour(shown).legend(None)
     bar = base.mark_rule(strokeWidth=9, opacity=0.3).encode(
@@ -136,17 +143,20 @@ CONFIG: dict[str, Any] = {
 }
 
 
+PAGE_CONFIG = {**CONFIG, "legend": {"disable": True}}
+
+
 def page_spec(panel: Panel) -> dict[str, Any]:
     """For the page: as wide as its place, without the legend, which the page has once; hidden algorithms left out"""
-    spec: dict[str, Any] = panel.chart.to_dict()
+    spec: dict[str, Any] = panel.chart.to_dict(validate=False)
     hidden = {"name": "hidden", "value": []}
     spec["params"] = [*spec.get("params", []), hidden]
     spec["transform"] = [{"filter": f"indexof(hidden, datum.{SERIES}) < 0"}, *spec.get("transform", [])]
     spec["width"] = "container"
-    if panel.kind == "curves":
-        spec["height"] = 210
+    spec["height"] = 210 if panel.kind == "curves" else ROW_HEIGHT * len(panel.data[SERIES])
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    spec["config"] = {**CONFIG, "legend": {"disable": True}}
+    for unwanted in ("config", "$schema"):
+        spec.pop(unwanted, None)
     return spec
 
 
@@ -154,11 +164,11 @@ def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
     """For a file: all panels, each with its title, and the legend"""
     datasets, charts = {}, []
     for i, panel in enumerate(figure.panels):
-        spec = panel.chart.to_dict()
+        spec = panel.chart.to_dict(validate=False)
         _rename(spec, f"data{i}")
         datasets[f"data{i}"] = rows(panel.data)
         size = {"width": 620 if figure.wide else 260, "height": 300 if figure.wide else 180}
-        spec |= size if panel.kind == "curves" else {"width": 420}
+        spec |= size if panel.kind == "curves" else {"height": ROW_HEIGHT * len(panel.data[SERIES])}
         spec["title"] = panel.title
         for unwanted in ("config", "$schema"):
             spec.pop(unwanted, None)

@@ -164,6 +164,8 @@ def steps_to_reach(runs: Sequence[Run], level: float, length: float) -> float:
     """First step at which the mean over the runs, filtered as it is drawn, is at ``level``; NaN if never"""
     steps, values = table(runs, lambda run: run.evaluations, "mean_return", length)
     known = np.isfinite(values)
-    mean = np.where(known.any(axis=0), np.where(known, values, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1), np.nan)
+    mean = np.where(
+        known.any(axis=0), np.where(known, values, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1), np.nan
+    )
     reached = np.flatnonzero(smooth(mean, filter_size(EVALUATION_FILTER, len(steps))) >= level)
     return float(steps[reached[0]]) if len(reached) else float("nan")

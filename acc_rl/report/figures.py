@@ -3,88 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from acc_rl.report import statistics
+from acc_rl.report.aggregates import aggregate_curves, final_scores
 from acc_rl.report.charts import SERIES, Figure, Panel, curves, intervals, numbers, whole
-from acc_rl.report.colours import Look
-from acc_rl.report.curves import (
-    EVALUATION_FILTER,
-    VALUE_ERROR_FILTER,
-    Scale,
-    filter_size,
-    final_level,
-    smooth,
-    table,
-    thin,
-)
-from acc_rl.report.load import Array, Columns, Run, Study
-
-STEPS, SHARE = "env steps", "% of each task's steps"
-
-
-@dataclass
-class Source:
-    """What all figures are drawn from; tables are made once."""
-
-    study: Study
-    looks: Mapping[str, Look]
-    scales: Mapping[str, Scale]
-    seed: int = 0
-    replicates: int = statistics.REPLICATES
-    left_out: dict[str, str] = field(default_factory=dict)
-    """title of a figure that is not there -> why"""
-    _tables: dict[tuple[str, str, str], tuple[list[Run], Array, Array]] = field(default_factory=dict)
-
-    def rng(self) -> np.random.Generator:
-        """The same for every estimate: none depends on which others there are"""
-        return np.random.default_rng(self.seed)
-
-    def table(self, task: str, part: str, name: str) -> tuple[list[Run], Array, Array]:
-        """The runs of a task that have the column, the common steps, and the values (runs, steps)"""
-        key = (task, part, name)
-        if key not in self._tables:
-            runs = [run for run in self.study.runs if run.task == task and has(run, part, name)]
-            if runs:
-                self._tables[key] = (runs, *table(runs, columns_of(part), name, self.study.length(task)))
-            else:
-                self._tables[key] = ([], np.empty(0), np.empty((0, 0)))
-        return self._tables[key]
-
-    def aggregated(
-        self, part: str, name: str, transform: Callable[[str, Array], Array]
-    ) -> tuple[str, Array, dict[str, tuple[Array, Any]]]:
-        """All tasks on common points: the axis' title, x, and per algorithm its scores (runs, x) and their tasks"""
-        tables = {task: self.table(task, part, name) for task in self.study.tasks}
-        tables = {task: each for task, each in tables.items() if each[0] and task in self.scales}
-        if not tables:
-            return STEPS, np.empty(0), {}
-        grids = [onto for _, onto, _ in tables.values()]
-        same = all(np.array_equal(onto, grids[0]) for onto in grids)
-        picks = thin(min(map(len, grids)))
-        share = grids[0][picks] / grids[0][-1] if same else np.linspace(0, 1, len(picks))
-        scores: dict[str, list[Array]] = {}
-        strata: dict[str, list[int]] = {}
-        for number, (task, (runs, onto, values)) in enumerate(tables.items()):
-            nearest = np.abs(onto[:, None] - share * onto[-1]).argmin(axis=0)
-            for run, row in zip(runs, transform(task, values)[:, nearest], strict=True):
-                scores.setdefault(run.label, []).append(row)
-                strata.setdefault(run.label, []).append(number)
-        x = share * grids[0][-1] if same else 100 * share
-        found = {label: (np.array(scores[label]), np.array(strata[label])) for label in self.looks if label in scores}
-        return STEPS if same else SHARE, x, found
-
-
-def columns_of(part: str) -> Callable[[Run], Columns]:
-    return lambda run: getattr(run, part)  # type: ignore[no-any-return]
-
-
-def has(run: Run, part: str, name: str) -> bool:
-    return bool(np.isfinite(columns_of(part)(run)[name]).any())
+from acc_rl.report.curves import EVALUATION_FILTER, VALUE_ERROR_FILTER, filter_size, smooth, thin
+from acc_rl.report.load import Array, Study
+from acc_rl.report.source import STEPS, Source, behind, dot, estimated, has, stack
 
 
 def figures(source: Source) -> list[Figure]:
@@ -101,139 +30,6 @@ def figures(source: Source) -> list[Figure]:
     if not source.study.single:
         made.append(critics(source))
     return [figure for figure in made if figure is not None and figure.panels]
-
-
-def stack(parts: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
-    return {key: [each for part in parts for each in part[key]] for key in parts[0]} if parts else {SERIES: []}
-
-
-def estimated(label: str, x: Array, estimate: statistics.Estimate) -> dict[str, list[Any]]:
-    some = np.isfinite(estimate.value)
-    return {
-        SERIES: [label] * int(some.sum()),
-        "x": whole(x[some].round(3)),
-        "y": numbers(estimate.value[some]),
-        "low": numbers(estimate.low[some]),
-        "high": numbers(estimate.high[some]),
-        "n": estimate.runs[some].tolist(),
-    }
-
-
-def dot(label: str, one: statistics.Estimate) -> dict[str, list[Any]]:
-    ends = {"x": numbers(one.value), "low": numbers(one.low), "high": numbers(one.high)}
-    return {"row": [label], SERIES: [label], **ends}
-
-
-def behind(data: Mapping[str, Sequence[Any]]) -> str:
-    counts = data.get("n") or [0]
-    low, high = min(counts), max(counts)
-    return f"Runs behind each point: {high}." if low == high else f"Runs behind each point: {low} to {high}."
-
-
-def aggregate_curves(source: Source) -> Figure | None:
-    panels, notes = [], []
-    kinds: list[tuple[str, str, statistics.Statistic, Callable[[str, Array], Array]]] = [
-        ("IQM of the normalised score", "mean_return", "iqm", lambda task, values: source.scales[task](values)),
-        ("mean success rate", "success", "mean", lambda task, values: values),
-    ]
-    for title, name, statistic, transform in kinds:
-        x_title, x, scores = source.aggregated("evaluations", name, transform)
-        parts = [
-            estimated(label, x, statistics.aggregate(values, strata, statistic, source.rng(), source.replicates))
-            for label, (values, strata) in scores.items()
-        ]
-        if parts:
-            data = stack(parts)
-            panels.append(curves(title, data, source.looks, x_title, title, percent=name == "success"))
-            notes.append(f"{title.capitalize()}: {behind(data).lower()}" if name == "success" else behind(data))
-    if not panels:
-        source.left_out["aggregated curves"] = "no evaluations yet"
-        return None
-    tasks = len(source.study.tasks)
-    sentence = (
-        f"Higher and further left is better: how far the algorithms are after how many steps, over "
-        f"{tasks} task{'s' * (tasks > 1)}; bands are pointwise 95 % stratified bootstrap intervals."
-    )
-    return Figure("aggregate", "Aggregated over tasks", sentence, panels, notes, wide=True)
-
-
-def final_scores(source: Source) -> list[Figure]:
-    """Aggregates, performance profiles and probabilities of improvement of the final scores"""
-    scores: dict[str, dict[int, Array]] = {}
-    for number, task in enumerate(source.study.tasks):
-        if task not in source.scales:
-            continue
-        for label in source.looks:
-            levels = np.array([final_level(run) for run in source.study.of(task, label)])
-            levels = source.scales[task](levels[np.isfinite(levels)])
-            if len(levels):
-                scores.setdefault(label, {})[number] = levels
-    if not scores:
-        source.left_out["final scores"] = "no run has reached its last steps yet"
-        return []
-    scores = {label: scores[label] for label in source.looks if label in scores}
-    flat = {label: np.concatenate(list(each.values())) for label, each in scores.items()}
-    strata = {
-        label: np.concatenate([np.full(len(values), number) for number, values in each.items()])
-        for label, each in scores.items()
-    }
-    return [
-        final_aggregates(source, flat, strata),
-        profiles(source, flat, strata),
-        *improvements(source, scores),
-    ]
-
-
-def final_aggregates(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:
-    panels, best = [], ("", -np.inf, "")
-    names: list[tuple[str, statistics.Statistic]] = [("IQM", "iqm"), ("median", "median"), ("mean", "mean")]
-    for title, statistic in names:
-        parts = []
-        for label, values in flat.items():
-            one = statistics.aggregate(
-                values[:, None], strata[label], statistic, source.rng(), source.replicates
-            )
-            parts.append(dot(label, one))
-            if statistic == "iqm" and one.value[0] > best[1]:
-                best = (label, one.value[0], f"{one.value[0]:.2f} [{one.low[0]:.2f}, {one.high[0]:.2f}]")
-        panels.append(intervals(title, stack(parts), source.looks, f"{title} of the final score"))
-    sentence = f"Intervals that do not overlap are a difference to trust; the highest IQM has {best[0]} with {best[2]}."
-    note = "Final: mean of a run's evaluations in the last 5 % of its steps; runs that are not there yet do not count. "
-    note += "Median and mean are over the tasks' means; bars are 95 % stratified bootstrap intervals."
-    return Figure("final", "Final scores", sentence, panels, [note])
-
-
-def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:
-    top = max(1.0, max(float(values.max()) for values in flat.values()))
-    bottom = min(0.0, min(float(values.min()) for values in flat.values()))
-    levels = np.linspace(bottom, top, 101)
-    parts = [
-        estimated(label, levels, statistics.profile(values, strata[label], levels, source.rng(), source.replicates))
-        for label, values in flat.items()
-    ]
-    data = stack(parts)
-    panel = curves("performance profile", data, source.looks, "normalised score τ", "runs above τ", percent=True)
-    sentence = "The share of runs that end above each score: a curve that lies above another everywhere is better."
-    return Figure("profile", "Performance profiles", sentence, [panel], [behind(data)], wide=True)
-
-
-def improvements(source: Source, scores: Mapping[str, dict[int, Array]]) -> list[Figure]:
-    labels = list(scores)
-    if len(labels) < 2:
-        return []
-    first = "acc" if "acc" in labels else labels[0]
-    parts = []
-    for other in labels:
-        if other != first:
-            p, low, high = statistics.improvement(scores[first], scores[other], source.rng(), source.replicates)
-            if np.isfinite(p):
-                ends = {"x": numbers([p]), "low": numbers([low]), "high": numbers([high])}
-                parts.append({"row": [f"{first} > {other}"], SERIES: [other], **ends})
-    if not parts:
-        return []
-    panel = intervals("probability of improvement", stack(parts), source.looks, f"P({first} is better)", 0.5)
-    sentence = f"How probable it is that a run of {first} ends better than one of the other, on a task drawn at random."
-    return [Figure("improvement", "Probability of improvement", sentence, [panel], wide=True)]
 
 
 def mean_and_std(
@@ -258,7 +54,9 @@ def mean_and_std(
     return stack(parts), size
 
 
-def per_task(source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str) -> tuple[list[Panel], str]:
+def per_task(
+    source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str
+) -> tuple[list[Panel], str]:
     panels, sizes, counts = [], set(), []
     for task in source.study.tasks:
         data, size = mean_and_std(source, task, labels, part, name, wanted)
@@ -305,7 +103,9 @@ def sample_efficient(source: Source) -> Figure | None:
         source.left_out["sample-efficient regime"] = "no algorithm ran with several numbers of critic updates per step"
         return None
     panels, note = per_task(source, labels, "evaluations", "mean_return", EVALUATION_FILTER, "return")
-    sentence = "What more critic updates per env step (-2q, -4q) buy: faster learning where bias stays in check, else harm."
+    sentence = (
+        "What more critic updates per env step (-2q, -4q) buy: faster learning where bias stays in check, else harm."
+    )
     return Figure("updates", "Sample-efficient regime", sentence, panels, [note])
 
 
@@ -355,7 +155,7 @@ def single_seeds(source: Source, task: str, labels: Sequence[str], name: str, le
         some = np.flatnonzero(np.isfinite(row))
         if run.label in labels and len(some):
             some = some[thin(len(some))]
-            line = {SERIES: [run.label] * len(some), "line": [f"seed {run.seed}"] * len(some)}
+            line: dict[str, list[Any]] = {SERIES: [run.label] * len(some), "line": [f"seed {run.seed}"] * len(some)}
             parts.append({**line, "x": whole(onto[some]), "y": numbers(row[some], 4)})
     return curves(task, stack(parts), source.looks, STEPS, letter) if parts else None
 
@@ -378,7 +178,9 @@ def value_error(source: Source) -> Figure | None:
     ]
     data = stack(parts)
     panel = curves("normalised value error |Q - R| / |R|", data, source.looks, x_title, "|Q - R| / |R|")
-    sentence = "Lower is a critic that promises what then follows: its error relative to the returns seen, over all tasks."
+    sentence = (
+        "Lower is a critic that promises what then follows: its error relative to the returns seen, over all tasks."
+    )
     note = f"Mean over tasks and runs, 95 % stratified bootstrap intervals, uniform filter of {size} rows of 1000 pairs"
     note += " (the paper's 401, but at most a tenth of a curve). " if size != VALUE_ERROR_FILTER else ". "
     return Figure("value-error", "Value error", sentence, [panel], [note + behind(data)], wide=True)

@@ -104,7 +104,7 @@ Cache = dict[tuple[Path, int, int], Columns]
 
 
 def load(path: Path, cache: Cache | None = None) -> Study:
-    """The study in ``path``, or the one run; files that did not change since ``cache`` was filled are not read again."""
+    """The study in ``path``, or the one run; files that are in ``cache`` and unchanged are not read again."""
     if not path.is_dir():
         raise ReportError(f"{path}: {'is no folder' if path.exists() else 'No such folder'}")
     cache = {} if cache is None else cache
@@ -122,7 +122,7 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     if not runs and not plan:
         reason = f"; {next(iter(damaged.values()))}" if damaged else ""
         raise ReportError(f"{path}: holds no run (a run's folder has a {records.SPEC}){reason}")
-    planned = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
+    planned: list[Mapping[str, Any]] = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
     about = {key: value for key, value in plan.items() if key != "runs"}
     name = str(plan.get("name") or path.resolve().name)
     labels = _labels([*(run.spec for run in runs), *planned])
@@ -214,7 +214,12 @@ def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
             values.setdefault((spec.get("env"), algo, key), set()).add(json.dumps(settings.get(key)))
     varying = {(algo, key) for (_, algo, key), several in values.items() if len(several) > 1}
     return [
-        " ".join([str(spec.get("algo")), *(f"{k}={_short(v)}" for k, v in settings.items() if (spec.get("algo"), k) in varying)])
+        " ".join(
+            [
+                str(spec.get("algo")),
+                *(f"{k}={_short(v)}" for k, v in settings.items() if (spec.get("algo"), k) in varying),
+            ]
+        )
         for spec, settings in zip(specs, given, strict=True)
     ]
 

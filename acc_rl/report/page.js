@@ -138,6 +138,7 @@
     const data = rows(panel.data);
     const result = await vegaEmbed(holder, { ...panel.spec, datasets: { data } }, {
       renderer: "svg",
+      config: content.config,
       ast: true, // expressions are interpreted: the page's policy forbids code made of text
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: key,

@@ -19,12 +19,13 @@ from typing import Any
 import orjson
 import vl_convert
 
-from acc_rl.report import statistics, tables
-from acc_rl.report.charts import Figure, page_spec, write_figure
+from acc_rl.report import tables
+from acc_rl.report.charts import PAGE_CONFIG, Figure, page_spec, write_figure
 from acc_rl.report.colours import Look, looks
 from acc_rl.report.curves import END, read_scales, scales
-from acc_rl.report.figures import Source, figures
+from acc_rl.report.figures import figures
 from acc_rl.report.load import Cache, Study, load
+from acc_rl.report.source import Source
 
 
 def build(
@@ -59,7 +60,7 @@ def asset(name: str) -> str:
 @cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script"""
-    return str(vl_convert.javascript_bundle()).replace("</script", "<\\/script")
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed").replace("</script", "<\\/script")
 
 
 def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
@@ -113,7 +114,7 @@ def content(source: Source, drawn: Sequence[Figure]) -> str:
         for i, panel in enumerate(figure.panels)
     }
     colours = {label: look.colour for label, look in source.looks.items()}
-    text = orjson.dumps({"panels": panels, "colours": colours}).decode()
+    text = orjson.dumps({"panels": panels, "colours": colours, "config": PAGE_CONFIG}).decode()
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -164,7 +165,8 @@ def ran(source: Source) -> str:
     study = source.study
     words = {"source": "made from", "scale": "scale of its steps", "created": "created"}
     facts = [f"{told} {study.about[key]}" for key, told in words.items() if study.about.get(key) is not None]
-    lines = [f"<p>{escape('; '.join(facts).capitalize())}.</p>"] if facts else []
+    told = "; ".join(facts)
+    lines = [f"<p>{escape(told[0].upper() + told[1:])}.</p>"] if facts else []
     if not study.single:
         lines.append(html_table(tables.grid_table(study), "Finished runs of those planned"))
     settings = tables.settings_table(study)
@@ -182,8 +184,10 @@ def absent(source: Source) -> str:
 
 
 def section(figure: Figure) -> str:
+    alone = figure.wide and len(figure.panels) == 1  # its title stands above it already
     charts = "".join(
-        f'<figure><figcaption>{escape(panel.title)}</figcaption><div class="chart" data-panel="{figure.key}-{i}" '
+        f"<figure>{'' if alone else f'<figcaption>{escape(panel.title)}</figcaption>'}"
+        f'<div class="chart" data-panel="{figure.key}-{i}" '
         f'role="img" aria-label="{escape(panel.title)}"></div></figure>'
         for i, panel in enumerate(figure.panels)
     )
@@ -256,7 +260,9 @@ def html_table(table: tables.Table, caption: str = "") -> str:
         series = f' data-series="{escape(row.series)}"' if row.series else ""
         body.append(f"<tr{series}{f' class={row.kind}' if row.kind else ''}>{cells}</tr>")
     told = f"<caption>{escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{told}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table>{told}<thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    )
 
 
 def _value(cell: tables.Cell) -> str:

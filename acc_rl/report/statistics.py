@@ -37,19 +37,19 @@ class Group:
 
     @property
     def size(self) -> int:
-        return self.slices[-1].stop
+        return int(self.slices[-1].stop)
 
 
-def draw(sizes: list[int], replicates: int, rng: np.random.Generator) -> Ints:
+def draw(sizes: list[int], replicates: int, rng: np.random.Generator) -> Array:
     """(replicates, sum of sizes): how often each run is drawn when each task's runs are drawn with replacement"""
     parts = []
     for n in sizes:
         picks = rng.integers(n, size=(replicates, n)) + n * np.arange(replicates)[:, None]
         parts.append(np.bincount(picks.ravel(), minlength=replicates * n).reshape(replicates, n))
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(parts, axis=1).astype(float)
 
 
-def iqm(values: Array, counts: Ints) -> Array:
+def iqm(values: Array, counts: Array) -> Array:
     """Mean of the middle half of ``values`` (n, points) drawn ``counts`` (replicates, n) times: (replicates, points).
 
     As scipy.stats.trim_mean(x, 0.25): int(n / 4) values are cut off at either end.
@@ -70,22 +70,24 @@ def iqm(values: Array, counts: Ints) -> Array:
     return result
 
 
-def task_means(values: Array, counts: Ints, group: Group) -> Array:
+def task_means(values: Array, counts: Array, group: Group) -> Array:
     """(replicates, tasks, points)"""
     return np.stack([counts[:, s] @ values[s] / (s.stop - s.start) for s in group.slices], axis=1)
 
 
-def mean(values: Array, counts: Ints, group: Group) -> Array:
+def mean(values: Array, counts: Array, group: Group) -> Array:
     """Mean over tasks of the mean over their runs"""
-    return task_means(values, counts, group).mean(axis=1)
+    result: Array = task_means(values, counts, group).mean(axis=1)
+    return result
 
 
-def median(values: Array, counts: Ints, group: Group) -> Array:
+def median(values: Array, counts: Array, group: Group) -> Array:
     """Median over tasks of the mean over their runs"""
-    return np.median(task_means(values, counts, group), axis=1)
+    middle: Array = np.median(task_means(values, counts, group), axis=1)
+    return middle
 
 
-STATISTICS: dict[str, Callable[[Array, Ints, Group], Array]] = {
+STATISTICS: dict[str, Callable[[Array, Array, Group], Array]] = {
     "iqm": lambda values, counts, _: iqm(values, counts),
     "mean": mean,
     "median": median,
@@ -110,7 +112,8 @@ def aggregate(
     scores, strata = scores[by_task], strata[by_task]
     present = ~np.isnan(scores)
     n_points = scores.shape[1]
-    estimate = Estimate(*(np.full(n_points, np.nan) for _ in range(3)), present.sum(axis=0))
+    nan = np.full(n_points, np.nan)
+    estimate = Estimate(nan, nan.copy(), nan.copy(), present.sum(axis=0))
     masks, which = np.unique(present, axis=1, return_inverse=True)
     compute = STATISTICS[statistic]
     for i, mask in enumerate(masks.T):
@@ -119,7 +122,7 @@ def aggregate(
         points = np.flatnonzero(which.ravel() == i)
         group = _group(strata[mask])
         values = scores[np.ix_(mask, points)]
-        estimate.value[points] = compute(values, np.ones((1, group.size), np.int64), group)[0]
+        estimate.value[points] = compute(values, np.ones((1, group.size)), group)[0]
         counts = draw([s.stop - s.start for s in group.slices], replicates, rng)
         drawn = compute(values, counts, group)
         tail = (1 - level) / 2

@@ -11,9 +11,9 @@ import numpy as np
 
 from acc_rl.report import statistics
 from acc_rl.report.curves import final_level, latest_level, level_at, steps_to_reach
-from acc_rl.report.figures import Source
 from acc_rl.report.load import Array, Run, Study
 from acc_rl.report.published import Published, published
+from acc_rl.report.source import Source
 
 REFERENCE = "sac"
 LISTED = 12
@@ -58,8 +58,9 @@ def with_spread(mean: float, spread: float | None) -> Cell:
 
 
 def final_table(source: Source) -> Table:
-    """Per task and algorithm: mean +- std and IQM of the final returns, steps to the reference's level; published too"""
+    """Per task and algorithm mean +- std and IQM of the final returns, steps to the reference's level; published too"""
     study, rows = source.study, []
+    absent = Counter((spec.get("env"), spec["label"]) for spec in study.absent())
     success = any(np.isfinite(run.evaluations["success"]).any() for run in study.runs)
     reference = REFERENCE in study.labels
     titles = ["task", "algorithm", "runs", "env steps", "return, mean ± std", "IQM", "95 % interval"]
@@ -69,19 +70,20 @@ def final_table(source: Source) -> Table:
         for label in study.labels:
             runs = study.of(task, label)
             if runs:
-                rows.append(_final_row(source, task, label, runs, goal, success, reference))
+                planned = len(runs) + absent[task, label]
+                rows.append(_final_row(source, task, label, runs, planned, goal, success, reference))
         for each in published(task, study.length(task)):
             rows.append(_published_row(each, task, study, success, reference))
     return Table(titles, rows, set(range(2, len(titles) - 1)))
 
 
 def _levels(runs: Sequence[Run], level: Any, *arguments: Any) -> Array:
-    levels = np.array([level(run, *arguments) for run in runs])
+    levels: Array = np.array([level(run, *arguments) for run in runs], float)
     return levels[np.isfinite(levels)]
 
 
 def _final_row(
-    source: Source, task: str, label: str, runs: list[Run], goal: Array, success: bool, reference: bool
+    source: Source, task: str, label: str, runs: list[Run], planned: int, goal: Array, success: bool, reference: bool
 ) -> Row:
     levels, remark, step = _levels(runs, final_level), "", max(run.steps for run in runs)
     ended = len(levels) > 0
@@ -89,10 +91,10 @@ def _final_row(
         levels = _levels(runs, latest_level)
         step = min((run.last_step for run in runs if len(run.evaluations["step"])), default=0)
         remark = "still running: newest evaluations"
-    elif len(levels) < len(runs):
-        remark = f"{len(runs) - len(levels)} not at the end yet, left out"
+    elif len(levels) < planned:
+        remark = f"{planned - len(levels)} not at the end yet, left out"
     iqm = statistics.aggregate(levels[:, None], np.zeros(len(levels), int), "iqm", source.rng(), source.replicates)
-    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {len(runs)}", len(levels)), number(step)]
+    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), number(step)]
     cells.append(with_spread(levels.mean(), levels.std()) if len(levels) else Cell("–"))
     interval = Cell(f"{number(iqm.low[0]).text} to {number(iqm.high[0]).text}", float(iqm.low[0]))
     cells += [number(iqm.value[0]), interval if len(levels) > 1 else Cell("–")]
@@ -117,11 +119,22 @@ def _ratio(source: Source, task: str, runs: list[Run], goal: Array) -> Cell:
 
 def _published_row(row: Published, task: str, study: Study, success: bool, reference: bool) -> Row:
     ours = _levels(study.of(task, row.algo.lower()), level_at, row.step)
-    remark = f"published: {row.about}"
+    remark = row.about
     if len(ours):
         remark += f"; our {row.algo.lower()} at that step: {number(ours.mean()).text}"
-    cells = [Cell(task), Cell(row.algo), Cell("–" if row.seeds is None else str(row.seeds), row.seeds), number(row.step)]
-    cells += [with_spread(row.mean, row.std), Cell("–"), Cell("–"), *[Cell("–")] * success, *[Cell("–")] * reference]
+    cells = [
+        Cell(task),
+        Cell(row.algo),
+        Cell("–" if row.seeds is None else str(row.seeds), row.seeds),
+        number(row.step),
+    ]
+    cells += [
+        with_spread(row.mean, None if row.seeds == 1 else row.std),
+        Cell("–"),
+        Cell("–"),
+        *[Cell("–")] * success,
+        *[Cell("–")] * reference,
+    ]
     return Row([*cells, Cell(remark)], kind="published")
 
 
@@ -211,7 +224,9 @@ def missing(source: Source) -> list[str]:
         there = {(run.task, run.label, run.seed) for run in study.runs}
         holes = [f"{t} {a} seed {s}" for t in study.tasks for a in study.labels for s in sorted(seeds)
                  if (t, a, s) not in there]  # fmt: skip
-        told += [f"No plan in the folder; of the full grid {_count(holes, 'run')} missing: {_listed(holes)}."] * bool(holes)
+        told += [f"No plan in the folder; of the full grid {_count(holes, 'run')} missing: {_listed(holes)}."] * bool(
+            holes
+        )
     open_runs = [f"{run.name} (step {run.last_step:,} of {run.steps:,})" for run in study.runs if not run.finished]
     if open_runs:
         told.append(f"{_count(open_runs, 'run')} not finished: {_listed(open_runs)}.")
@@ -223,7 +238,9 @@ def missing(source: Source) -> list[str]:
         told.append(f"{_count(silent, 'run')} without an evaluation: {_listed(silent)}.")
     gaps = _gaps(source)
     if gaps:
-        told.append(f"{_count(gaps, 'run')} with missing evaluations, which count where they have some: {_listed(gaps)}.")
+        told.append(
+            f"{_count(gaps, 'run')} with missing evaluations, which count where they have some: {_listed(gaps)}."
+        )
     told += [f"No figure of {title}: {reason}." for title, reason in source.left_out.items()]
     return told
 

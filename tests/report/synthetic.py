@@ -80,12 +80,21 @@ def write_extras(run, content, at, steps, rng):
     calibrated = content["algo"].startswith(("acc", "tqc")) and "td3" not in content["algo"]
     more = [{"dropped_per_net": float(each)} if calibrated else {} for each in d]
     training = [
-        {"step": int(s), "episode_return": 1.0, "beta": 5 - float(d[i]), "gap": 0.1, **more[i]}
+        {
+            "step": int(s),
+            "episode_return": 1.0,
+            "beta": 5 - float(d[i]) if content["algo"].startswith("acc") else 0.0,
+            "gap": 0.1,
+            **more[i],
+        }
         for i, s in enumerate(at)
     ]
     write_rows(run / "training.jsonl", training)
     error = np.abs(0.3 * np.exp(-3 * at / steps) + 0.1 + 0.03 * rng.normal(size=len(at)))
-    rows = [{"step": int(s), "pairs": 1000, "bias": float(e * 9), "normalised": float(e)} for s, e in zip(at, error)]
+    rows = [
+        {"step": int(s), "pairs": 1000, "bias": float(e * 9), "normalised": float(e)}
+        for s, e in zip(at, error, strict=True)
+    ]
     write_rows(run / "value_error.jsonl", [row | {"mean_q": 1.0, "mean_return": 50.0} for row in rows])
     pace = 0.01 * resolved(content)["n_critics"] * resolved(content)["critic_updates"]
     write_rows(run / "clock.jsonl", [{"step": int(s), "seconds": float(s * pace)} for s in at])
