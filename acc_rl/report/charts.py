@@ -32,6 +32,7 @@ class Panel:
     chart: Any
     data: Mapping[str, Sequence[Any]]
     kind: Kind
+    looks: Mapping[str, Look]
     x_title: str = ""
     y_title: str = ""
 
@@ -89,10 +90,10 @@ def curves(
     width = 1.0 if "line" in data else 2.0
     layers = [base.mark_line(strokeWidth=width, clip=True).encode(x, y, colour(shown), dash(shown), **detail)]
     if "low" in data:
-        fill = colour(shown).legend(None)
-        band = base.mark_area(opacity=0.17, clip=True).encode(x, alt.Y("low:Q", title=y_title), alt.Y2("high:Q"), fill)
+        ends = alt.Y("low:Q", title=y_title), alt.Y2("high:Q")
+        band = base.mark_area(opacity=0.17, clip=True).encode(x, *ends, colour(shown))
         layers.insert(0, band)
-    return Panel(title, alt.layer(*layers), data, "curves", x_title, y_title)
+    return Panel(title, alt.layer(*layers), data, "curves", shown, x_title, y_title)
 
 
 def intervals(
@@ -101,6 +102,7 @@ def intervals(
     looks: Mapping[str, Look],
     x_title: str,
     reference: float | None = None,
+    from_zero: bool = False,
 ) -> Panel:
     """A dot with its interval per row; columns row, series, x, low, high."""
     present = set(data[SERIES])
@@ -108,9 +110,11 @@ def intervals(
     base = alt.Chart(alt.NamedData("data"))
     tooltips = [alt.Tooltip("row:N", title="of"), alt.Tooltip("x:Q", title=x_title, format=".3~f")]
     tooltips += [alt.Tooltip(f"{end}:Q", title=f"95 % {end}", format=".3~f") for end in ("low", "high")]
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
+    x = alt.X(
+        "x:Q", title=x_title, scale=alt.Scale(zero=from_zero, padding=0 if from_zero else 8), axis=alt.Axis(tickCount=6)
+    )
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
-    tint = colour(shown).legend(None)
+    tint = colour(shown)
     bar = base.mark_rule(strokeWidth=9, opacity=0.3).encode(
         alt.X("low:Q", title=x_title), alt.X2("high:Q"), y, tint, tooltip=tooltips
     )
@@ -119,7 +123,7 @@ def intervals(
     if reference is not None:
         line = alt.Chart(alt.NamedData("data")).mark_rule(strokeDash=[3, 3], opacity=0.6, color="currentColor")
         layers.insert(0, line.encode(x=alt.X(datum=reference)))
-    return Panel(title, alt.layer(*layers), data, "bars", x_title)
+    return Panel(title, alt.layer(*layers), data, "bars", shown, x_title)
 
 
 CONFIG: dict[str, Any] = {
@@ -138,11 +142,16 @@ CONFIG: dict[str, Any] = {
         "tickColor": "#888",
     },
     "title": {"color": "currentColor", "fontSize": 13, "anchor": "start"},
-    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "symbolStrokeWidth": 2.5, "labelLimit": 300},
+    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "labelLimit": 300},
     "header": {"labelColor": "currentColor", "titleColor": "currentColor"},
 }
 
 
+FILE_LEGEND = {
+    **CONFIG["legend"],
+    **{"orient": "top", "columns": 6, "symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5},
+    **{"symbolOpacity": 1, "labelFontSize": 12},
+}
 PAGE_CONFIG = {**CONFIG, "legend": {"disable": True}}
 
 
@@ -163,9 +172,10 @@ def page_spec(panel: Panel) -> dict[str, Any]:
 def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
     """For a file: all panels, each with its title, and the legend"""
     datasets, charts = {}, []
+    looks = {label: look for panel in figure.panels for label, look in panel.looks.items()}
     for i, panel in enumerate(figure.panels):
         spec = panel.chart.to_dict(validate=False)
-        _rename(spec, f"data{i}")
+        _shared(spec, f"data{i}", looks)
         datasets[f"data{i}"] = rows(panel.data)
         size = {"width": 620 if figure.wide else 260, "height": 300 if figure.wide else 180}
         spec |= size if panel.kind == "curves" else {"height": ROW_HEIGHT * len(panel.data[SERIES])}
@@ -173,25 +183,31 @@ def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
         for unwanted in ("config", "$schema"):
             spec.pop(unwanted, None)
         charts.append(spec)
+    curves_too = any(panel.kind == "curves" for panel in figure.panels)  # bars have their names beside them
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "concat": charts,
         "columns": 1 if figure.wide else columns,
         "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
         "datasets": datasets,
-        "config": {**CONFIG, "background": "white"},
+        "config": {**CONFIG, "background": "white", "legend": FILE_LEGEND if curves_too else {"disable": True}},
     }
 
 
-def _rename(spec: Any, name: str) -> None:
+def _shared(spec: Any, name: str, looks: Mapping[str, Look]) -> None:
+    """Panels of one file have data of their own and the looks of all"""
     if isinstance(spec, dict):
         if spec.get("data") == {"name": "data"}:
             spec["data"] = {"name": name}
-        for each in spec.values():
-            _rename(each, name)
-    elif isinstance(spec, list):
-        for each in spec:
-            _rename(each, name)
+        for key, attribute in (("color", "colour"), ("strokeDash", "dash")):
+            channel = spec.get(key)
+            if isinstance(channel, dict) and channel.get("field") == SERIES:
+                channel["scale"] = {
+                    "domain": list(looks),
+                    "range": [getattr(look, attribute) for look in looks.values()],
+                }
+    for each in spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ():
+        _shared(each, name, looks)
 
 
 def rows(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ def learning_curves(source: Source) -> Figure | None:
 
 
 def vars_of(panel: Panel) -> tuple[Any, ...]:
-    return panel.chart, panel.data, panel.kind, panel.x_title, panel.y_title
+    return panel.chart, panel.data, panel.kind, panel.looks, panel.x_title, panel.y_title
 
 
 def families(study: Study, suffix: str, setting: str) -> list[str]:
@@ -217,4 +217,4 @@ def wall_clock(source: Source, labels: Sequence[str]) -> Panel | None:
             parts.append(dot(label, one))
     if not parts:
         return None
-    return intervals("wall-clock", stack(parts), source.looks, "seconds per 1000 env steps")
+    return intervals("wall-clock", stack(parts), source.looks, "seconds per 1000 env steps", from_zero=True)

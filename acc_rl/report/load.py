@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from acc_rl.runs import records
+import acc_rl.runs.records as records
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]

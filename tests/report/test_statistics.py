@@ -51,7 +51,8 @@ def test_every_replicate_equals_rliable_on_the_runs_drawn(seed, runs, tasks, nam
     group = statistics._group(strata)
     ours = statistics.STATISTICS[name](values, counts, group)[:, 0]
     drawn = [
-        np.stack([np.repeat(scores[:, t], c) for t, c in enumerate(row.reshape(tasks, runs))], 1) for row in counts
+        np.stack([np.repeat(scores[:, t], c) for t, c in enumerate(row.reshape(tasks, runs).astype(int))], 1)
+        for row in counts
     ]
     np.testing.assert_allclose(ours, [PEERS[name](each) for each in drawn], rtol=1e-12, atol=1e-12)
 
