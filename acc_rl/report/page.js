@@ -102,7 +102,7 @@
     const leave = () => { tip.hidden = guide.hidden = true; };
     holder.addEventListener("pointerleave", leave);
     holder.addEventListener("pointermove", (event) => {
-      const box = holder.querySelector("svg").getBoundingClientRect();
+      const box = holder.querySelector("svg.marks").getBoundingClientRect();
       const left = view.origin()[0] + view.padding().left;
       const place = event.clientX - box.left - left;
       if (place < 0 || place > view.width()) return leave();
@@ -138,6 +138,7 @@
     const data = rows(panel.data);
     const result = await vegaEmbed(holder, { ...panel.spec, datasets: { data } }, {
       renderer: "svg",
+      logLevel: 1, // errors; a chart whose algorithms are all hidden is none
       config: content.config,
       ast: true, // expressions are interpreted: the page's policy forbids code made of text
       actions: { export: true, source: false, compiled: false, editor: false },

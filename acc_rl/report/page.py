@@ -266,5 +266,5 @@ def html_table(table: tables.Table, caption: str = "") -> str:
 
 
 def _value(cell: tables.Cell) -> str:
-    value = "" if cell.value is None else f' data-value="{cell.value!r}"'
+    value = "" if cell.value is None else f' data-value="{float(cell.value)!r}"'
     return value + (f' title="{escape(cell.about)}"' if cell.about else "")
