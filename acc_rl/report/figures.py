@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ def figures(source: Source) -> list[Figure]:
         source.left_out["aggregates over runs"] = "they need several runs, and this is one"
     else:
         made += [aggregate_curves(source), *final_scores(source)]
-    made.append(learning_curves(source))
+    made += [learning_curves(source), success_rates(source)]
     if not source.study.single:
         made += [sample_efficient(source), td3(source)]
     made += [*calibration(source), value_error(source), signed_bias(source)]
@@ -64,26 +64,33 @@ def per_task(
             panels.append(curves(task, data, source.looks, STEPS, y))
             sizes.add(size)
             counts += data["n"]
+    what = "" if source.study.single else "Mean ± standard deviation over runs. "
+    return panels, what + filtered(sizes, wanted) + ("" if source.study.single else behind({"n": counts}))
+
+
+def filtered(sizes: Collection[int], wanted: int) -> str:
+    if max(sizes, default=1) == 1:
+        return "Unfiltered, as there are few rows. "
     told = " or ".join(map(str, sorted(sizes)))
-    note = f"Mean ± standard deviation over runs, uniform filter of {told} rows"
-    note += f" (the paper's {wanted}, but at most a tenth of a curve). " if sizes != {wanted} else ". "
-    return panels, note + behind({"n": counts})
+    less = "" if set(sizes) == {wanted} else f" (the paper's {wanted}, but at most a tenth of a curve)"
+    return f"Uniform filter of {told} rows{less}. "
 
 
 def learning_curves(source: Source) -> Figure | None:
-    labels = list(source.looks)
-    panels, note = per_task(source, labels, "evaluations", "mean_return", EVALUATION_FILTER, "return")
-    success, _ = per_task(source, labels, "evaluations", "success", EVALUATION_FILTER, "success")
+    panels, note = per_task(source, list(source.looks), "evaluations", "mean_return", EVALUATION_FILTER, "return")
     if not panels:
         source.left_out["learning curves"] = "no evaluations yet"
         return None
-    panels += [Panel(f"{each.title}: success", *vars_of(each)) for each in success]
     sentence = "Each task for itself: where algorithms part, and whether their runs agree."
+    if source.study.single:
+        sentence = "The return of test episodes, with deterministic actions."
     return Figure("tasks", "Learning curves", sentence, panels, [note])
 
 
-def vars_of(panel: Panel) -> tuple[Any, ...]:
-    return panel.chart, panel.data, panel.kind, panel.looks, panel.x_title, panel.y_title
+def success_rates(source: Source) -> Figure | None:
+    panels, note = per_task(source, list(source.looks), "evaluations", "success", EVALUATION_FILTER, "success")
+    sentence = "The share of test episodes that reach their goal at any of their steps."
+    return Figure("success", "Success rates", sentence, panels, [note])
 
 
 def families(study: Study, suffix: str, setting: str) -> list[str]:
@@ -131,7 +138,8 @@ def calibration(source: Source) -> list[Figure]:
         if not panels:
             continue
         direction = "Larger d is more pessimism" if letter == "d" else "Larger β is more optimism"
-        sentence = f"{direction}: that the curves differ between tasks is why no fixed value fits all."
+        many = len(panels) > 1
+        sentence = direction + (": where the curves differ between tasks, no fixed value fits all." if many else ".")
         made.append(Figure(f"calibration-{name.split('_')[0]}", title, sentence, panels, [note]))
         if not source.study.single:
             singles = [p for task in source.study.tasks if (p := single_seeds(source, task, labels, name, letter))]
@@ -178,11 +186,9 @@ def value_error(source: Source) -> Figure | None:
     ]
     data = stack(parts)
     panel = curves("normalised value error |Q - R| / |R|", data, source.looks, x_title, "|Q - R| / |R|")
-    sentence = (
-        "Lower is a critic that promises what then follows: its error relative to the returns seen, over all tasks."
-    )
-    note = f"Mean over tasks and runs, 95 % stratified bootstrap intervals, uniform filter of {size} rows of 1000 pairs"
-    note += " (the paper's 401, but at most a tenth of a curve). " if size != VALUE_ERROR_FILTER else ". "
+    sentence = "Lower is a critic that promises what then follows: its error relative to the returns seen."
+    note = "" if source.study.single else "Mean over tasks and runs, 95 % stratified bootstrap intervals. "
+    note += f"A row is the mean over 1000 pairs. {filtered([size], VALUE_ERROR_FILTER)}"
     return Figure("value-error", "Value error", sentence, [panel], [note + behind(data)], wide=True)
 
 

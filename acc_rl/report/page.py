@@ -88,7 +88,7 @@ def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
 {absent(source)}
 {"".join(section(figure) for figure in drawn)}
 {final(source)}
-{runs(study)}
+{"" if study.single else runs(study)}
 {methods(source)}
 </main>
 <footer>Made by acc_rl on {time.strftime("%Y-%m-%d %H:%M")} from the records on disk.</footer>

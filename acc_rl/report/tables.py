@@ -95,7 +95,7 @@ def _final_row(
         remark = f"{planned - len(levels)} not at the end yet, left out"
     iqm = statistics.aggregate(levels[:, None], np.zeros(len(levels), int), "iqm", source.rng(), source.replicates)
     cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), number(step)]
-    cells.append(with_spread(levels.mean(), levels.std()) if len(levels) else Cell("–"))
+    cells.append(with_spread(levels.mean(), levels.std() if len(levels) > 1 else None) if len(levels) else Cell("–"))
     interval = Cell(f"{number(iqm.low[0]).text} to {number(iqm.high[0]).text}", float(iqm.low[0]))
     cells += [number(iqm.value[0]), interval if len(levels) > 1 else Cell("–")]
     if success:
