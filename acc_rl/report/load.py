@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -165,24 +166,33 @@ def _columns(path: Path, names: tuple[str, ...], cache: Cache) -> Columns:
     stat = path.stat()
     key = (path, stat.st_size, stat.st_mtime_ns)
     if key not in cache:
-        rows = _rows(path)
-        try:
-            table = np.array([[row.get(name) for name in names] for row in rows], float).reshape(-1, len(names))
-        except (TypeError, ValueError):
-            raise records.RecordError(f"{path}: a value of {', '.join(names)} is no number") from None
+        table = _table(path, names)
         table = table[np.isfinite(table[:, 0])]
         _, last = np.unique(table[::-1, 0], return_index=True)
         cache[key] = dict(zip(names, table[::-1][last].T.copy(), strict=True))
     return cache[key]
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """As records.read does, but several times as fast as long as nothing is damaged"""
+def _table(path: Path, names: tuple[str, ...]) -> Array:
+    """(rows, names)"""
     try:
         rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-    except orjson.JSONDecodeError:
-        return records.read(path)
-    return rows if all(type(row) is dict for row in rows) else records.read(path)
+        present = [name for name in names if rows and (name in rows[0] or name in rows[-1])]
+        table = np.full((len(rows), len(names)), np.nan)
+        for name in present:
+            table[:, names.index(name)] = list(map(itemgetter(name), rows))
+        return table
+    except (KeyError, TypeError, ValueError):
+        return _uneven_table(path, names)
+
+
+def _uneven_table(path: Path, names: tuple[str, ...]) -> Array:
+    """The same for rows that differ in what they have or are damaged, at a fraction of the speed"""
+    rows = records.read(path)
+    try:
+        return np.array([[row.get(name) for name in names] for row in rows], float).reshape(-1, len(names))
+    except (TypeError, ValueError):
+        raise records.RecordError(f"{path}: a value of {', '.join(names)} is no number") from None
 
 
 def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
