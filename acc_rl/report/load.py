@@ -174,14 +174,19 @@ def _columns(path: Path, names: tuple[str, ...], cache: Cache) -> Columns:
 
 
 def _table(path: Path, names: tuple[str, ...]) -> Array:
-    """(rows, names)"""
+    """(rows, names), NaN where a row has none"""
     try:
-        rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-        present = [name for name in names if rows and (name in rows[0] or name in rows[-1])]
-        table = np.full((len(rows), len(names)), np.nan)
-        for name in present:
-            table[:, names.index(name)] = list(map(itemgetter(name), rows))
+        lines = path.read_bytes().splitlines()
+        ends = [orjson.loads(line) for line in (lines[0], lines[-1])]
+        present = [name for name in names if any(name in row for row in ends)]
+        values = itemgetter("step", *present)
+        table = np.full((len(lines), len(names)), np.nan)
+        # no row outlives its line: a million dicts at once would keep the garbage collector busy
+        found = np.array([values(orjson.loads(line)) for line in lines], float)
+        table[:, [names.index(name) for name in present]] = found[:, 1:]
         return table
+    except IndexError:
+        return np.empty((0, len(names)))
     except (KeyError, TypeError, ValueError):
         return _uneven_table(path, names)
 

@@ -251,3 +251,20 @@ def test_a_study_that_has_only_its_plan_is_a_page(tmp_path):
 def test_no_torch_is_imported():
     code = "import sys, acc_rl.report.page, acc_rl.report.serve; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_runs_that_have_just_begun_are_a_page(tmp_path):
+    began = tmp_path / "began"
+    for seed in range(2):
+        run = synthetic.write_run(began, synthetic.spec("Hopper-v5", "acc", seed, steps=20_000), until=0)
+        for file in run.glob("*.jsonl"):
+            file.unlink()
+    html, drawn = build(began)
+    assert drawn == []
+    assert "2 runs without an evaluation" in html
+    # the next one is further
+    synthetic.write_run(began, synthetic.spec("Hopper-v5", "sac", 0, steps=20_000), until=3000)
+    html, drawn = build(began)
+    assert {"aggregate", "tasks"} <= {figure.key for figure in drawn}
+    assert "still running: newest evaluations" in html
+    assert "No figure of final scores: no run has reached its last steps yet." in html
