@@ -66,7 +66,8 @@ def write_run(folder: Path, task: str, algo: str, seed: int, evaluations: int) -
     noise = rng.normal(size=(evaluations, 8))
     d = np.clip(2.5 + np.cumsum(noise[:, 0]) * 0.02, 0, 5)
     spec: dict[str, object] = {"env": task, "algo": algo, "seed": seed, "steps": int(steps[-1]), "eval_every": 1000}
-    spec |= {"settings": {}, "bias": {}}
+    updates, critics = {"2q": 2, "4q": 4}.get(algo[-2:], 1), 2 if algo == "acc-n2" else 5
+    spec |= {"settings": {}, "bias": {}, "resolved": {"critic_updates": updates, "n_critics": critics}}
     (folder / "spec.json").write_text(json.dumps(spec))
     (folder / "provenance.json").write_text(json.dumps({"versions": {"acc_rl": "0.1.0"}, "cpu": "any", "cores": 2}))
     (folder / "result.json").write_text("{}")
@@ -100,13 +101,15 @@ def whole_study(evaluations: int) -> None:
         start = time.perf_counter()
         subprocess.run([sys.executable, "-m", "acc_rl.cli", "report", str(study), "--out", str(out)], check=True)
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak, computing = usage.ru_maxrss / 2**20, usage.ru_utime + usage.ru_stime
         page = (out / "index.html").stat().st_size
         print(
             f"{len(TASKS)} tasks x {len(ALGOS)} algorithms x {SEEDS} seeds x {evaluations} evaluations, "
             f"{size / 1e9:.2f} GB"
         )
-        print(f"  read, computed and rendered in {seconds:.1f} s, peak {peak:.2f} GiB, page {page / 1e6:.1f} MB")
+        print(f"  read, computed and rendered in {seconds:.1f} s ({computing:.1f} s of computing time)")
+        print(f"  peak of memory {peak:.2f} GiB, page {page / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

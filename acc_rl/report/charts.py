@@ -77,6 +77,7 @@ def curves(
     x_title: str,
     y_title: str,
     percent: bool = False,
+    zero: bool = False,
 ) -> Panel:
     """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart."""
     present = set(data[SERIES])
@@ -84,7 +85,7 @@ def curves(
     plain = alt.Axis(labelExpr=SHORT_NUMBER, tickCount=5)
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=plain)
     y_axis = alt.Axis(format="%", tickCount=5) if percent else plain
-    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=y_axis)
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=y_axis)
     base = alt.Chart(alt.NamedData("data"))
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
     width = 1.0 if "line" in data else 2.0

@@ -193,9 +193,27 @@ def value_error(source: Source) -> Figure | None:
 
 
 def signed_bias(source: Source) -> Figure | None:
-    panels, note = per_task(source, list(source.looks), "value_error", "bias", VALUE_ERROR_FILTER, "mean of Q - R")
+    panels, sizes, counts = [], set(), []
+    for task in source.study.tasks:
+        runs, onto, values = source.table(task, "value_error", "bias")
+        if not runs:
+            continue
+        size, picks, parts = filter_size(VALUE_ERROR_FILTER, len(onto)), thin(len(onto)), []
+        smoothed = smooth(values, size)[:, picks]
+        for label in source.looks:
+            mine = smoothed[[i for i, run in enumerate(runs) if run.label == label]]
+            if len(mine):
+                one_task = np.zeros(len(mine), int)
+                mean = statistics.aggregate(mine, one_task, "mean", source.rng(), source.replicates)
+                parts.append(estimated(label, onto[picks], mean))
+        data = stack(parts)
+        panels.append(curves(task, data, source.looks, STEPS, "mean of Q - R", zero=True))
+        sizes.add(size)
+        counts += data["n"]
     sentence = "Above zero the critic overestimates, below it underestimates; in units of the discounted return."
-    return Figure("bias", "Signed bias of the critic", sentence, panels, [note]) if panels else None
+    note = "" if source.study.single else "Mean over runs with 95 % bootstrap intervals. "
+    note += filtered(sizes, VALUE_ERROR_FILTER) + ("" if source.study.single else behind({"n": counts}))
+    return Figure("bias", "Signed bias of the critic", sentence, panels, [note])
 
 
 def critics(source: Source) -> Figure | None:
