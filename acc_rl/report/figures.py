@@ -224,7 +224,7 @@ def critics(source: Source) -> Figure | None:
     beside = [label for label in source.looks if label in ("sac", "td3") or label in labels]
     panels, note = per_task(source, beside, "evaluations", "mean_return", EVALUATION_FILTER, "return")
     clock = wall_clock(source, beside)
-    sentence = "How little is lost with fewer critics, and how much time is won."
+    sentence = "What fewer critics cost in return, and what they save in time."
     if clock is None:
         note += " No wall-clock was recorded."
     return Figure("critics", "Fewer critics", sentence, panels + ([clock] if clock else []), [note])

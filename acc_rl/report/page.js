@@ -101,7 +101,7 @@
     holder.append(guide);
     const leave = () => { tip.hidden = guide.hidden = true; };
     holder.addEventListener("pointerleave", leave);
-    holder.addEventListener("pointermove", (event) => {
+    const look = (event) => {
       const box = holder.querySelector("svg.marks").getBoundingClientRect();
       const left = view.origin()[0] + view.padding().left;
       const place = event.clientX - box.left - left;
@@ -129,7 +129,9 @@
       const beside = event.clientX + 16 + tip.offsetWidth < innerWidth;
       tip.style.left = `${beside ? event.clientX + 16 : Math.max(4, event.clientX - 16 - tip.offsetWidth)}px`;
       tip.style.top = `${Math.max(4, Math.min(event.clientY + 12, innerHeight - tip.offsetHeight - 4))}px`;
-    });
+    };
+    holder.addEventListener("pointermove", look);
+    holder.addEventListener("pointerdown", look); // a finger does not hover
   }
 
   async function draw(holder) {
