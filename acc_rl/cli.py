@@ -263,6 +263,46 @@ class Theorem:
         print("written: " + " ".join(map(str, paths)))
 
 
+@dataclass(frozen=True)
+class Report:
+    """Make one self-contained page of a study or of a run: statistics, the paper's figures, tables.
+
+    examples:
+      acc report studies/gym                              report/index.html, to be opened in any browser
+      acc report studies/gym --figures pdf                and each figure as a file beside it
+      acc report runs/Hopper-v5_acc_seed0 --out hopper    one run
+      acc report studies/gym --watch                      on http://127.0.0.1:8000/, refreshed while runs go on
+    """
+
+    path: tyro.conf.Positional[Path]
+    """a study's folder, any folder of run folders, or one run's folder"""
+    out: Path = Path("report")
+    """folder for index.html and the figures"""
+    figures: Literal["pdf", "svg", "png"] | None = None
+    """write the figures as files too"""
+    normalise: Path | None = None
+    """CSV file with task, low, high: the returns of score 0 and 1 (default: the paper's, 1 is the best seen)"""
+    seed: int = 0
+    """of the bootstrap"""
+    watch: bool = False
+    """serve the page instead of writing it, and refresh it when records change"""
+    host: str = "127.0.0.1"
+    """address to serve on; another than this shows the page to other machines"""
+    port: int = 8000
+    """port to serve on, 0 for any that is free"""
+
+    def run(self) -> None:
+        if self.watch:
+            from acc_rl.report.serve import watch
+
+            return watch(self.path, self.host, self.port, self.normalise, self.seed)
+        from acc_rl.report.page import write
+
+        index, files = write(self.path, self.out, self.figures, self.normalise, self.seed)
+        print(f"{index}: open it in a browser" + f"; {len(files)} figures beside it" * bool(files))
+        return None
+
+
 def whole_numbers() -> tyro.constructors.ConstructorRegistry:
     """Whole numbers may be written as 1e6 or 1_000_000."""
     registry = tyro.constructors.ConstructorRegistry()
@@ -327,6 +367,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Sequence[str]], Any]]] = {
     "eval": ("evaluate the policy of a run", parser(Eval)),
     "play": ("watch the policy of a run", parser(Play)),
     "diagnose": ("say whether the critic of an SB3 model is biased", parser(Diagnose)),
+    "report": ("make a page of a study or run", parser(Report)),
     "export": ("write the policy of a run as an ONNX file", parser(Export)),
     "theorem": ("show when the calibrated estimate is unbiased", parser(Theorem)),
 }

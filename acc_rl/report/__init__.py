@@ -1,1 +1,1 @@
-"""Statistics, figures and pages from what is on disk or computed in core; no torch."""
+"""Statistics, figures and one page from what is on disk or computed in core. No torch."""

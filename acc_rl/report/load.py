@@ -1,0 +1,250 @@
+"""Folders of runs, read into arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+import acc_rl.runs.records as records
+
+Array = NDArray[np.float64]
+Columns = Mapping[str, Array]
+
+STUDY, RESULT, CLOCK = "study.json", "result.json", "clock.jsonl"
+COLUMNS = {
+    records.EVALUATIONS: ("step", "mean_return", "success"),
+    records.TRAINING: ("step", "dropped_per_net", "beta"),
+    records.VALUE_ERROR: ("step", "bias", "normalised", "mean_return"),
+    CLOCK: ("step", "seconds"),
+}
+
+
+class ReportError(ValueError):
+    """Nothing that a report could be made of."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: what was asked for and what was recorded."""
+
+    name: str
+    task: str
+    algo: str
+    seed: int
+    steps: int
+    """env steps it is to take"""
+    spec: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    finished: bool
+    evaluations: Columns
+    training: Columns
+    value_error: Columns
+    clock: Columns
+    label: str = ""
+    """the algorithm's name in the report: its own, and the settings in which its runs on one task differ"""
+
+    @property
+    def last_step(self) -> int:
+        steps = [columns["step"][-1] for columns in (self.evaluations, self.training) if len(columns["step"])]
+        return int(max(steps, default=0))
+
+    @property
+    def seconds(self) -> float | None:
+        return float(self.clock["seconds"][-1]) if len(self.clock["step"]) else None
+
+    def setting(self, name: str) -> Any:
+        """A setting in effect: given, or resolved when the run began"""
+        given = _part(self.spec, "settings").get(name)
+        return _part(self.spec, "resolved").get(name) if given is None else given
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs that belong together, and what is missing of them."""
+
+    name: str
+    single: bool
+    """the folder is one run's"""
+    runs: list[Run]
+    planned: list[Mapping[str, Any]]
+    """specs of the runs that the study asks for, with their labels; empty if no plan is in the folder"""
+    about: Mapping[str, Any]
+    damaged: dict[str, str] = field(default_factory=dict)
+    """folder -> why it could not be read"""
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def labels(self) -> list[str]:
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    def of(self, task: str, label: str) -> list[Run]:
+        return [run for run in self.runs if run.task == task and run.label == label]
+
+    def length(self, task: str) -> int:
+        """env steps of the longest run that the task is to have"""
+        return max(run.steps for run in self.runs if run.task == task)
+
+    def absent(self) -> list[Mapping[str, Any]]:
+        """Specs of planned runs that have no folder yet"""
+        there = {_identity(run.spec) for run in self.runs}
+        return [spec for spec in self.planned if _identity(spec) not in there]
+
+
+Cache = dict[tuple[Path, int, int], Columns]
+
+
+def load(path: Path, cache: Cache | None = None) -> Study:
+    """The study in ``path``, or the one run; files that are in ``cache`` and unchanged are not read again."""
+    if not path.is_dir():
+        raise ReportError(f"{path}: {'is no folder' if path.exists() else 'No such folder'}")
+    cache = {} if cache is None else cache
+    single = (path / records.SPEC).exists()
+    folders = [path] if single else sorted(each.parent for each in path.glob(f"*/{records.SPEC}"))
+    plan = records.read_json(path / STUDY) if (path / STUDY).exists() else {}
+    runs, damaged = [], {}
+    for folder in folders:
+        try:
+            runs.append(_run(folder, cache))
+        except ValueError as error:
+            damaged[folder.name] = str(error)
+    if single and damaged:
+        raise ReportError(next(iter(damaged.values())))
+    if not runs and not plan:
+        reason = f"; {next(iter(damaged.values()))}" if damaged else ""
+        raise ReportError(f"{path}: holds no run (a run's folder has a {records.SPEC}){reason}")
+    planned: list[Mapping[str, Any]] = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
+    about = {key: value for key, value in plan.items() if key != "runs"}
+    name = str(plan.get("name") or path.resolve().name)
+    labels = _labels([*(run.spec for run in runs), *planned])
+    runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
+    planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
+    return Study(name, single, _ordered(runs, planned), planned, about, damaged)
+
+
+def _run(folder: Path, cache: Cache) -> Run:
+    spec = records.read_json(folder / records.SPEC)
+    wrong = [key for key, kind in (("env", str), ("algo", str), ("seed", int), ("steps", int)) if _no(spec, key, kind)]
+    if wrong:
+        raise ReportError(f"{folder / records.SPEC}: {wrong[0]} is {spec.get(wrong[0])!r}")
+    provenance = folder / records.PROVENANCE
+    columns = {name: _columns(folder / name, names, cache) for name, names in COLUMNS.items()}
+    return Run(
+        folder.name,
+        spec["env"],
+        spec["algo"],
+        spec["seed"],
+        spec["steps"],
+        spec,
+        records.read_json(provenance) if provenance.exists() else {},
+        (folder / RESULT).exists(),
+        columns[records.EVALUATIONS],
+        columns[records.TRAINING],
+        columns[records.VALUE_ERROR],
+        columns[CLOCK],
+    )
+
+
+def _no(spec: Mapping[str, Any], key: str, kind: type[Any]) -> bool:
+    return not isinstance(spec.get(key), kind)
+
+
+def _columns(path: Path, names: tuple[str, ...], cache: Cache) -> Columns:
+    """The named numbers of all rows by step, NaN where a row has none; of two rows of a step the later one counts."""
+    if not path.exists():
+        return {name: np.empty(0) for name in names}
+    stat = path.stat()
+    key = (path, stat.st_size, stat.st_mtime_ns)
+    if key not in cache:
+        table = _table(path, names)
+        table = table[np.isfinite(table[:, 0])]
+        _, last = np.unique(table[::-1, 0], return_index=True)
+        cache[key] = dict(zip(names, table[::-1][last].T.copy(), strict=True))
+    return cache[key]
+
+
+def _table(path: Path, names: tuple[str, ...]) -> Array:
+    """(rows, names), NaN where a row has none"""
+    try:
+        lines = path.read_bytes().splitlines()
+        ends = [orjson.loads(line) for line in (lines[0], lines[-1])]
+        present = [name for name in names if any(name in row for row in ends)]
+        values = itemgetter("step", *present)
+        table = np.full((len(lines), len(names)), np.nan)
+        # no row outlives its line: a million dicts at once would keep the garbage collector busy
+        found = np.array([values(orjson.loads(line)) for line in lines], float)
+        table[:, [names.index(name) for name in present]] = found[:, 1:]
+        return table
+    except IndexError:
+        return np.empty((0, len(names)))
+    except (KeyError, TypeError, ValueError):
+        return _uneven_table(path, names)
+
+
+def _uneven_table(path: Path, names: tuple[str, ...]) -> Array:
+    """The same for rows that differ in what they have or are damaged, at a fraction of the speed"""
+    rows = records.read(path)
+    try:
+        return np.array([[row.get(name) for name in names] for row in rows], float).reshape(-1, len(names))
+    except (TypeError, ValueError):
+        raise records.RecordError(f"{path}: a value of {', '.join(names)} is no number") from None
+
+
+def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = spec.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the spec gives, those of the bias rule with their prefix"""
+    settings = {key: value for key, value in _part(spec, "settings").items() if value is not None}
+    return settings | {f"bias.{key}": value for key, value in _part(spec, "bias").items() if value is not None}
+
+
+def _identity(spec: Mapping[str, Any]) -> str:
+    what = [spec.get(key) for key in ("env", "algo", "seed", "steps")]
+    return json.dumps([*what, _given(spec)], sort_keys=True)
+
+
+def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
+    """An algorithm whose runs on one task differ in a setting gets the setting into its label."""
+    given = [_given(spec) for spec in specs]
+    keys: dict[Any, set[str]] = {}
+    for spec, settings in zip(specs, given, strict=True):
+        keys.setdefault(spec.get("algo"), set()).update(settings)
+    values: dict[tuple[Any, Any, str], set[str]] = {}
+    for spec, settings in zip(specs, given, strict=True):
+        algo = spec.get("algo")
+        for key in keys[algo]:
+            values.setdefault((spec.get("env"), algo, key), set()).add(json.dumps(settings.get(key)))
+    varying = {(algo, key) for (_, algo, key), several in values.items() if len(several) > 1}
+    return [
+        " ".join(
+            [
+                str(spec.get("algo")),
+                *(f"{k}={_short(v)}" for k, v in settings.items() if (spec.get("algo"), k) in varying),
+            ]
+        )
+        for spec, settings in zip(specs, given, strict=True)
+    ]
+
+
+def _short(value: Any) -> str:
+    return "x".join(map(_short, value)) if isinstance(value, list) else str(value)
+
+
+def _ordered(runs: list[Run], planned: list[Mapping[str, Any]]) -> list[Run]:
+    """Tasks and algorithms in the plan's order, then by name"""
+    tasks = {spec.get("env"): -len(planned) + i for i, spec in reversed(list(enumerate(planned)))}
+    algos = {spec.get("algo"): -len(planned) + i for i, spec in reversed(list(enumerate(planned)))}
+    return sorted(runs, key=lambda r: (tasks.get(r.task, 0), r.task, algos.get(r.algo, 0), r.label, r.seed))

@@ -1,0 +1,267 @@
+"""What the page tells in tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from acc_rl.report import statistics
+from acc_rl.report.curves import final_level, latest_level, level_at, steps_to_reach
+from acc_rl.report.load import Array, Run, Study
+from acc_rl.report.published import Published, published
+from acc_rl.report.source import Source
+
+REFERENCE = "sac"
+LISTED = 12
+"""names told before "and so many more" """
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: float | None = None
+    """what a numeric column sorts by"""
+    about: str = ""
+    """shown on hover"""
+
+
+@dataclass(frozen=True)
+class Row:
+    cells: list[Cell]
+    series: str = ""
+    """the algorithm, for its colour and to be hidden with it"""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    titles: list[str]
+    rows: list[Row]
+    numeric: set[int] = field(default_factory=set)
+    """columns that are numbers"""
+
+
+def number(value: float, about: str = "") -> Cell:
+    if not np.isfinite(value):
+        return Cell("–", None, about)
+    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
+    return Cell(f"{value:,.{digits}f}", value, about)
+
+
+def with_spread(mean: float, spread: float | None) -> Cell:
+    cell = number(mean)
+    return cell if spread is None or cell.value is None else Cell(f"{cell.text} ± {number(spread).text}", cell.value)
+
+
+def final_table(source: Source) -> Table:
+    """Per task and algorithm mean +- std and IQM of the final returns, steps to the reference's level; published too"""
+    study, rows = source.study, []
+    absent = Counter((spec.get("env"), spec["label"]) for spec in study.absent())
+    success = any(np.isfinite(run.evaluations["success"]).any() for run in study.runs)
+    reference = REFERENCE in study.labels
+    titles = ["task", "algorithm", "runs", "env steps", "return, mean ± std", "IQM", "95 % interval"]
+    titles += ["success"] * success + [f"steps to {REFERENCE}'s level"] * reference + ["remark"]
+    for task in study.tasks:
+        goal = _levels(study.of(task, REFERENCE), final_level) if reference else np.empty(0)
+        for label in study.labels:
+            runs = study.of(task, label)
+            if runs:
+                planned = len(runs) + absent[task, label]
+                rows.append(_final_row(source, task, label, runs, planned, goal, success, reference))
+        for each in published(task, study.length(task)):
+            rows.append(_published_row(each, task, study, success, reference))
+    return Table(titles, rows, set(range(2, len(titles) - 1)))
+
+
+def _levels(runs: Sequence[Run], level: Any, *arguments: Any) -> Array:
+    levels: Array = np.array([level(run, *arguments) for run in runs], float)
+    return levels[np.isfinite(levels)]
+
+
+def _final_row(
+    source: Source, task: str, label: str, runs: list[Run], planned: int, goal: Array, success: bool, reference: bool
+) -> Row:
+    levels, remark, step = _levels(runs, final_level), "", max(run.steps for run in runs)
+    ended = len(levels) > 0
+    if not ended:
+        levels = _levels(runs, latest_level)
+        step = min((run.last_step for run in runs if len(run.evaluations["step"])), default=0)
+        remark = "still running: newest evaluations"
+    elif len(levels) < planned:
+        remark = f"{planned - len(levels)} not at the end yet, left out"
+    iqm = statistics.aggregate(levels[:, None], np.zeros(len(levels), int), "iqm", source.rng(), source.replicates)
+    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), number(step)]
+    cells.append(with_spread(levels.mean(), levels.std() if len(levels) > 1 else None) if len(levels) else Cell("–"))
+    interval = Cell(f"{number(iqm.low[0]).text} to {number(iqm.high[0]).text}", float(iqm.low[0]))
+    cells += [number(iqm.value[0]), interval if len(levels) > 1 else Cell("–")]
+    if success:
+        rates = _levels(runs, final_level if ended else latest_level, "success")
+        cells.append(Cell(f"{100 * rates.mean():.0f} %", rates.mean()) if len(rates) else Cell("–"))
+    if reference:
+        cells.append(_ratio(source, task, runs, goal))
+    return Row([*cells, Cell(remark)], label)
+
+
+def _ratio(source: Source, task: str, runs: list[Run], goal: Array) -> Cell:
+    """Steps until the mean is at the reference's final level, as a share of the steps that the reference took"""
+    if not len(goal):
+        return Cell("–", None, f"{REFERENCE} has not ended yet")
+    took = max(run.steps for run in source.study.of(task, REFERENCE))
+    steps = steps_to_reach(runs, float(goal.mean()), source.study.length(task))
+    if not np.isfinite(steps):
+        return Cell("not reached", float("inf"))
+    return Cell(f"{steps / took:.2f}", steps / took, f"{steps:,.0f} of {REFERENCE}'s {took:,} steps")
+
+
+def _published_row(row: Published, task: str, study: Study, success: bool, reference: bool) -> Row:
+    ours = _levels(study.of(task, row.algo.lower()), level_at, row.step)
+    remark = row.about
+    if len(ours):
+        remark += f"; our {row.algo.lower()} at that step: {number(ours.mean()).text}"
+    cells = [
+        Cell(task),
+        Cell(row.algo),
+        Cell("–" if row.seeds is None else str(row.seeds), row.seeds),
+        number(row.step),
+    ]
+    cells += [
+        with_spread(row.mean, None if row.seeds == 1 else row.std),
+        Cell("–"),
+        Cell("–"),
+        *[Cell("–")] * success,
+        *[Cell("–")] * reference,
+    ]
+    return Row([*cells, Cell(remark)], kind="published")
+
+
+def grid_table(study: Study) -> Table:
+    """Finished and planned runs of each task and algorithm"""
+    absent = Counter((spec.get("env"), spec["label"]) for spec in study.absent())
+    labels = list(dict.fromkeys([*study.labels, *(spec["label"] for spec in study.planned)]))
+    tasks = list(dict.fromkeys([*study.tasks, *(str(spec.get("env")) for spec in study.planned)]))
+    rows = []
+    for task in tasks:
+        length = max([r.steps for r in study.runs if r.task == task] or [0])
+        cells = [Cell(task), number(length) if length else Cell("–")]
+        for label in labels:
+            runs = study.of(task, label)
+            planned = len(runs) + absent[task, label]
+            done = sum(run.finished for run in runs)
+            cells.append(Cell(f"{done} of {planned}" if planned else "–", done))
+        rows.append(Row(cells))
+    return Table(["task", "env steps", *labels], rows, set(range(1, len(labels) + 2)))
+
+
+def runs_table(study: Study) -> Table:
+    rows = []
+    for run in study.runs:
+        state = "finished" if run.finished else f"at step {run.last_step:,}"
+        seconds = Cell("–") if run.seconds is None else Cell(duration(run.seconds), run.seconds)
+        level = number(latest_level(run))
+        rows.append(Row([Cell(run.task), Cell(run.label), number(run.seed), Cell(state), level, seconds], run.label))
+    return Table(["task", "algorithm", "seed", "state", "newest return", "wall-clock"], rows, {2, 4, 5})
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def scales_table(source: Source) -> Table:
+    rows = [
+        Row([Cell(task), number(scale.low), number(scale.high), Cell(scale.about)])
+        for task, scale in source.scales.items()
+    ]
+    return Table(["task", "return of score 0", "return of score 1", "how"], rows, {1, 2})
+
+
+def versions_table(study: Study) -> Table:
+    """Machine and versions; where runs differ, how many have which"""
+    found: dict[str, Counter[str]] = {}
+    for run in study.runs:
+        told = run.provenance
+        versions = told.get("versions")
+        facts = {key: told.get(key) for key in ("cpu", "cores", "threads", "git_commit")}
+        for key, value in {**facts, **(versions if isinstance(versions, dict) else {})}.items():
+            found.setdefault(key.replace("git_commit", "commit"), Counter())[str(value or "unknown")[:60]] += 1
+    rows = []
+    for key, values in found.items():
+        several = len(values) > 1
+        text = "; ".join(f"{value} ({count} runs)" if several else value for value, count in values.most_common(5))
+        rows.append(Row([Cell(key), Cell(text)]))
+    return Table(["what", "version"], rows)
+
+
+def settings_table(study: Study) -> Table:
+    """The settings given for each algorithm, and on which tasks they were given"""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for run in study.runs:
+        parts = {"": run.spec.get("settings"), "bias.": run.spec.get("bias")}
+        for prefix, part in parts.items():
+            for key, value in (part if isinstance(part, dict) else {}).items():
+                if value is not None:
+                    found.setdefault((run.label, f"{prefix}{key} = {value}"), {})[run.task] = None
+    rows = [
+        Row([Cell(label), Cell(text), Cell("all tasks" if len(tasks) == len(study.tasks) else ", ".join(tasks))], label)
+        for (label, text), tasks in found.items()
+    ]
+    return Table(["algorithm", "setting", "on"], rows)
+
+
+def missing(source: Source) -> list[str]:
+    """Everything that a complete study would have and this one has not, in sentences"""
+    study, told = source.study, []
+    absent = [f"{spec.get('env')} {spec['label']} seed {spec.get('seed')}" for spec in study.absent()]
+    if absent:
+        told.append(f"{_count(absent, 'planned run')} without a folder yet: {_listed(absent)}.")
+    if not study.planned and not study.single:
+        seeds = {run.seed for run in study.runs}
+        there = {(run.task, run.label, run.seed) for run in study.runs}
+        holes = [f"{t} {a} seed {s}" for t in study.tasks for a in study.labels for s in sorted(seeds)
+                 if (t, a, s) not in there]  # fmt: skip
+        told += [f"No plan in the folder; of the full grid {_count(holes, 'run')} missing: {_listed(holes)}."] * bool(
+            holes
+        )
+    open_runs = [f"{run.name} (step {run.last_step:,} of {run.steps:,})" for run in study.runs if not run.finished]
+    if open_runs:
+        told.append(f"{_count(open_runs, 'run')} not finished: {_listed(open_runs)}.")
+    if study.damaged:
+        broken = [f"{name}: {reason}" for name, reason in study.damaged.items()]
+        told.append(f"{_count(broken, 'folder')} could not be read and left out: {_listed(broken)}.")
+    silent = [run.name for run in study.runs if not np.isfinite(run.evaluations["mean_return"]).any()]
+    if silent:
+        told.append(f"{_count(silent, 'run')} without an evaluation: {_listed(silent)}.")
+    gaps = _gaps(source)
+    if gaps:
+        told.append(
+            f"{_count(gaps, 'run')} with missing evaluations, which count where they have some: {_listed(gaps)}."
+        )
+    told += [f"No figure of {title}: {reason}." for title, reason in source.left_out.items()]
+    return told
+
+
+def _gaps(source: Source) -> list[str]:
+    """Runs that have no evaluation at steps of the common grid before their last one"""
+    result = []
+    for task in source.study.tasks:
+        runs, _, values = source.table(task, "evaluations", "mean_return")
+        for run, row in zip(runs, values, strict=True):
+            known = np.flatnonzero(np.isfinite(row))
+            gone = known[-1] + 1 - len(known)
+            if gone:
+                result.append(f"{run.name} ({gone} of {known[-1] + 1})")
+    return result
+
+
+def _count(names: Sequence[str], what: str) -> str:
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - LISTED
+    return ", ".join(names[:LISTED]) + (f" and {more} more" if more > 0 else "")

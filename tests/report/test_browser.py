@@ -1,0 +1,128 @@
+"""The page in a real Chromium, opened from disk."""
+
+import shutil
+
+import pytest
+
+from acc_rl.report.page import write
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found (apt-get install chromium)")
+sync_api = pytest.importorskip("playwright.sync_api")
+
+LINES = "document.querySelectorAll('[data-panel^=\"tasks\"] .mark-line path').length"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        # the sandbox needs user namespaces, which containers lack; the page is our own
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def index(study, tmp_path_factory):
+    return write(study, tmp_path_factory.mktemp("report"))[0]
+
+
+@pytest.fixture(scope="module")
+def opened(browser, index):
+    """The page after all charts are drawn, what it asked the network for and what it complained about"""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.asked, page.complaints = [], []
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.goto(index.as_uri())
+    page.wait_for_function("document.documentElement.dataset.drawn")
+    yield page
+    page.close()
+
+
+def test_it_opens_from_disk_draws_and_asks_for_nothing(opened, index):
+    assert opened.asked == [index.as_uri()]
+    assert opened.complaints == []
+    panels = opened.locator("[data-panel]").count()
+    assert panels > 10
+    assert opened.locator("[data-panel] svg.marks").count() == panels
+    marks = ".mark-line path, .mark-rule line, .mark-rect path"
+    drawn = opened.evaluate(f"[...document.querySelectorAll('[data-panel]')].map(e => !!e.querySelector('{marks}'))")
+    assert all(drawn)
+    assert opened.evaluate(LINES) == 2 * 4  # two tasks, four algorithms
+
+
+def test_the_legend_hides_an_algorithm_everywhere(opened):
+    button = opened.locator(".legend button[data-series=sac]")
+    rows = opened.locator("#table tbody tr[data-series=sac]:visible")
+    assert rows.count() == 2
+    button.click()
+    opened.wait_for_function(f"{LINES} === 6")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert rows.count() == 0
+    button.click()
+    opened.wait_for_function(f"{LINES} === 8")
+    button.click(modifiers=["Shift"])
+    opened.wait_for_function(f"{LINES} === 2")
+    opened.locator("[data-all]").click()
+    opened.wait_for_function(f"{LINES} === 8")
+    assert opened.complaints == []
+
+
+def test_tables_sort(opened):
+    column = opened.evaluate("[...document.querySelectorAll('#table th')].findIndex(e => e.textContent === 'IQM')")
+    cells = f"[...document.querySelectorAll('#table tbody tr')].map(r => r.cells[{column}].dataset.value ?? null)"
+    values = f"{cells}.map(v => v === null ? null : Number(v))"
+    before = opened.evaluate(values)
+    button = opened.locator("#table th button", has_text="IQM")
+    button.click()
+    known = sorted((value for value in before if value is not None), reverse=True)
+    unknown = [None] * before.count(None)  # published rows have no IQM: they stay last
+    assert opened.evaluate(values) == known + unknown
+    button.click()
+    assert opened.evaluate(values) == known[::-1] + unknown
+    opened.locator("#table th button", has_text="algorithm").click()
+    names = opened.locator("#table tbody tr td:nth-child(2)").all_inner_texts()
+    assert names[0].strip() == "acc"
+
+
+def test_hover_tells_values(opened):
+    chart = opened.locator("[data-panel=tasks-0]")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    opened.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 80)
+    tip = opened.locator("#tip")
+    assert tip.is_visible()
+    text = tip.inner_text()
+    assert "env steps" in text
+    assert "(3 runs)" in text
+    assert text.count("acc") >= 2
+    opened.mouse.move(2, 2)
+    assert not tip.is_visible()
+
+
+def test_narrow_screens_need_no_sideways_scrolling(browser, index):
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    page.goto(index.as_uri())
+    page.wait_for_function("document.documentElement.dataset.drawn")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.close()
+
+
+def test_dark_and_light_differ_in_ground_and_text_only(browser, index):
+    seen = {}
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(index.as_uri())
+        page.wait_for_function("document.documentElement.dataset.drawn")
+        style = "getComputedStyle(document.querySelector('%s')).%s"
+        ground = page.evaluate(style % ("body", "backgroundColor"))
+        label = page.evaluate(style % (".role-axis-label text", "fill"))
+        line = page.evaluate(style % ("[data-panel=tasks-0] .mark-line path", "stroke"))
+        seen[scheme] = (ground, label, line)
+        page.close()
+    assert seen["light"][0] == "rgb(255, 255, 255)"
+    assert seen["light"][0] != seen["dark"][0]
+    assert seen["light"][1] != seen["dark"][1]
+    assert seen["light"][2] == seen["dark"][2]

@@ -1,0 +1,153 @@
+import json
+
+import numpy as np
+import pytest
+import synthetic
+
+from acc_rl.report import curves
+from acc_rl.report.load import ReportError, load
+
+
+def test_a_study_is_read(study):
+    loaded = load(study)
+    assert loaded.tasks == ["HalfCheetah-v5", "Hopper-v5"]
+    assert loaded.labels == ["acc", "acc-2q", "sac", "td3"]
+    assert len(loaded.runs) == 23
+    assert [(spec["env"], spec["algo"], spec["seed"]) for spec in loaded.absent()] == [("Hopper-v5", "sac", 1)]
+    assert [run.name for run in loaded.runs if not run.finished] == ["Hopper-v5_td3_seed1"]
+    run = loaded.of("HalfCheetah-v5", "acc")[0]
+    assert run.evaluations["step"].tolist() == list(range(0, 40_001, 1000))
+    assert run.setting("critic_updates") == 1
+    assert run.seconds == pytest.approx(40_000 * 0.05)
+
+
+def test_a_torn_last_line_is_passed_over_and_of_two_rows_of_a_step_the_later_counts(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=3000))
+    with (run / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 3000, "mean_return": 7.0}\n{"step": 4000, "mean_re')
+    evaluations = load(tmp_path).runs[0].evaluations
+    assert evaluations["step"].tolist() == [0, 1000, 2000, 3000]
+    assert evaluations["mean_return"][-1] == 7.0
+
+
+def test_a_damaged_run_is_told_and_the_others_are_read(tmp_path):
+    for seed in (0, 1):
+        run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", seed, steps=3000))
+    (run / "evaluations.jsonl").write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
+    loaded = load(tmp_path)
+    assert [each.seed for each in loaded.runs] == [0]
+    assert "line 2 is no JSON" in loaded.damaged[run.name]
+    with pytest.raises(ReportError, match="line 2"):
+        load(run)
+
+
+@pytest.mark.parametrize(("content", "told"), [({"algo": "acc"}, "env is None"), ([], "no JSON object")])
+def test_a_spec_that_is_none_is_told(tmp_path, content, told):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/spec.json").write_text(json.dumps(content))
+    with pytest.raises(ReportError, match=told):
+        load(tmp_path)
+
+
+def test_folders_without_runs(tmp_path):
+    with pytest.raises(ReportError, match="holds no run"):
+        load(tmp_path)
+    with pytest.raises(ReportError, match="No such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_settings_that_differ_name_the_algorithm(tmp_path):
+    for updates in (1, 4):
+        spec = synthetic.spec("Hopper-v5", "acc", 0, steps=2000, critic_updates=updates, gamma=0.9)
+        synthetic.write_run(tmp_path, spec)
+    synthetic.write_run(tmp_path, synthetic.spec("Ant-v5", "acc", 0, steps=2000, critic_updates=4, gamma=0.99))
+    assert load(tmp_path).labels == ["acc critic_updates=4", "acc critic_updates=1"]
+
+
+def test_unchanged_files_are_read_once(study):
+    cache = {}
+    first = load(study, cache)
+    size = len(cache)
+    again = load(study, cache)
+    assert len(cache) == size > 0
+    assert again.runs[0].evaluations is first.runs[0].evaluations
+
+
+def test_grid():
+    assert curves.grid(10, 30).tolist() == [0, 10, 20, 30]
+    assert curves.grid(10, 27).tolist() == [0, 10, 20, 27]
+    assert curves.grid(10, 24).tolist() == [0, 10, 24]  # 20 would be too near to the end
+
+
+def test_align_takes_the_nearest_and_leaves_gaps():
+    onto = np.array([0.0, 10, 20, 30, 40])
+    steps, values = np.array([0.0, 8, 11, 19, 41]), np.array([1.0, 2, 3, np.nan, 5])
+    np.testing.assert_array_equal(curves.align(steps, values, onto), [1, 3, np.nan, np.nan, 5])
+
+
+def test_smooth():
+    values = np.array([[1.0, 2, 3, np.nan, 5]])
+    np.testing.assert_array_equal(curves.smooth(values, 3), [[1.5, 2, 2.5, np.nan, 5]])
+    np.testing.assert_array_equal(curves.smooth(values, 1), values)
+
+
+def test_smooth_equals_a_convolution_inside():
+    values = np.random.default_rng(0).normal(size=50)
+    inside = np.convolve(values, np.ones(15) / 15, mode="valid")
+    np.testing.assert_allclose(curves.smooth(values, 15)[7:-7], inside, rtol=1e-9)
+
+
+def test_thin_keeps_the_ends():
+    assert curves.thin(3).tolist() == [0, 1, 2]
+    some = curves.thin(5000, 100)
+    assert (len(some), some[0], some[-1]) == (100, 0, 4999)
+
+
+def test_scores_are_divided_by_the_best_unless_that_is_negative(tmp_path):
+    path = synthetic.write_study(tmp_path / "s", ["Hopper-v5", "Pendulum-v1"], ["acc", "sac"], range(2), steps=20_000)
+    loaded = load(path)
+    scales = curves.scales(loaded)
+    for task in loaded.tasks:
+        scores = [scales[task](run.evaluations["mean_return"]) for run in loaded.runs if run.task == task]
+        assert max(each.max() for each in scores) == 1
+    assert scales["Hopper-v5"].low == 0
+    assert scales["Pendulum-v1"](np.array([scales["Pendulum-v1"].low])) == 0
+    assert scales["Pendulum-v1"].high > scales["Pendulum-v1"].low
+
+
+def test_a_given_table_normalises(study, tmp_path):
+    file = tmp_path / "scales.csv"
+    file.write_text("task,low,high\nHopper-v5,-100,900\nHalfCheetah-v5,0,10\n")
+    scale = curves.scales(load(study), curves.read_scales(file))["Hopper-v5"]
+    assert scale(np.array([-100.0, 400, 900])).tolist() == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("task,low\nHopper-v5,1\n", "line 2 needs task, low and high"),
+        ("task,low,high\nHopper-v5,1,x\n", "line 2 needs"),
+        ("task,low,high\nHopper-v5,1,1\n", "high is 1, but must be larger than low, 1"),
+        ("task,low,high\n", "has no rows"),
+    ],
+)
+def test_wrong_tables(tmp_path, text, told):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ReportError, match=told):
+        curves.read_scales(tmp_path / "t.csv")
+
+
+def test_a_task_that_the_table_lacks(study):
+    with pytest.raises(ReportError, match="no row for HalfCheetah-v5; it has Hopper-v5"):
+        curves.scales(load(study), {"Hopper-v5": (0, 1)})
+
+
+def test_final_levels_and_steps_to_reach(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=40_000))
+    rows = [{"step": step, "mean_return": float(step)} for step in range(0, 40_001, 1000)]
+    synthetic.write_rows(run / "evaluations.jsonl", rows)
+    loaded = load(tmp_path).runs
+    assert curves.final_level(loaded[0]) == 39_000  # of 38,000, 39,000 and 40,000
+    assert curves.level_at(loaded[0], 20_000) == 19_500
+    assert curves.steps_to_reach(loaded, 20_000, 40_000) == 20_000
+    assert np.isnan(curves.steps_to_reach(loaded, 50_000, 40_000))

@@ -1,0 +1,97 @@
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import synthetic
+
+from acc_rl.report.serve import Watcher, allowed_hosts, server
+
+
+@pytest.fixture
+def run(tmp_path):
+    return synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=20_000), until=10_000)
+
+
+@pytest.fixture
+def port(run):
+    made = server(Watcher(run), "127.0.0.1", 0)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made.server_address[1]
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def ask(port, path="/", method="GET", host=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response.status, body
+
+
+def test_it_serves_the_page_and_follows_the_records(port, run):
+    status, page = ask(port)
+    assert status == 200
+    assert "at step 10,000 of 20,000" in page
+    assert 'data-watch="on"' in page
+    assert "connect-src 'self'" in page
+    version = ask(port, "/version")
+    assert ask(port, "/version") == version
+    with (run / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 11000, "mean_return": 5.0}\n')
+    assert ask(port, "/version") != version
+    assert "at step 11,000 of 20,000" in ask(port)[1]
+
+
+def test_it_only_reads(port):
+    assert ask(port, method="HEAD") == (200, "")
+    for method in ("POST", "PUT", "DELETE"):
+        assert ask(port, method=method)[0] == 501
+    for path in ("/spec.json", "/../spec.json", "/etc/passwd", "/?x"):
+        assert ask(port, path)[0] == 404
+
+
+def test_foreign_hosts_are_refused(port):
+    for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "127.0.0.1:1", "10.0.0.1"):
+        assert ask(port, host=host)[0] == 403
+    assert ask(port, "/version", host=f"localhost:{port}")[0] == 200
+
+
+def test_hosts():
+    everywhere, one = allowed_hosts("0.0.0.0", 80), allowed_hosts("10.0.0.1", 8000)
+    assert everywhere("192.168.0.7")
+    assert everywhere("[fe80::1]:80")
+    assert not everywhere("evil.example")
+    assert one("10.0.0.1:8000")
+    assert not one("10.0.0.2:8000")
+    assert not one("")
+
+
+def test_a_broken_record_is_told_and_not_the_end(port, run):
+    whole = (run / "evaluations.jsonl").read_text()
+    (run / "evaluations.jsonl").write_text("nonsense\n" + whole)
+    status, told = ask(port)
+    assert status == 503
+    assert "line 1 is no JSON" in told
+    (run / "evaluations.jsonl").write_text(whole)
+    assert ask(port)[0] == 200
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_ctrl_c_ends_the_command(run):
+    command = [sys.executable, "-m", "acc_rl.cli", "report", str(run), "--watch", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline()
+    port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])
+    assert ask(port, "/version")[0] == 200
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
