@@ -85,6 +85,23 @@ class _Layers(torch.autograd.Function):
 _run: Callable[..., Tensor] = _Layers.apply
 
 
+class _Views:
+    """The layers of a flat tensor; made once, and again when the tensor has moved."""
+
+    def __init__(self, make: Callable[[Tensor], Layers]) -> None:
+        self.make, self.address = make, -1
+        self.layers: Layers = []
+
+    def __call__(self, flat: Tensor) -> Layers:
+        # the views keep what they see alive, so no other tensor can get its address
+        if flat.data_ptr() != self.address:
+            self.layers, self.address = self.make(flat.detach()), flat.data_ptr()
+        return self.layers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Views, (self.make,)  # a copy has a tensor of its own
+
+
 class Ensemble(nn.Module):
     """``n_nets`` multilayer perceptrons on the same input, each initialised as torch initialises ``nn.Linear``.
 
@@ -112,6 +129,7 @@ class Ensemble(nn.Module):
         self._lengths, self._shapes = [each.numel() for each in stacked], [each.shape for each in stacked]
         self.activation = activation()
         self.is_relu = activation is nn.ReLU
+        self._own_layers, self._grad_layers = _Views(self.layers), _Views(self.layers)
 
     def layers(self, theta: Tensor, n_first: int | None = None) -> Layers:
         """Weights (n_nets, n_out, n_in) and biases (n_nets, n_out, 1) of each layer, as views of ``theta``"""
@@ -126,8 +144,12 @@ class Ensemble(nn.Module):
         if torch.is_grad_enabled():
             out = _run(self, n_first, x.t(), self.theta, *self.activation.parameters())
         else:
-            out, _ = self.trace(x.t(), self.layers(self.theta, n_first))
+            out, _ = self.trace(x.t(), self._first(n_first))
         return out.transpose(1, 2)
+
+    def _first(self, n_first: int | None) -> Layers:
+        layers = self._own_layers(self.theta)
+        return layers if n_first is None else [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
 
     def vjp(self, x: Tensor, n_first: int | None = None) -> tuple[Tensor, Pullback]:
         """``forward`` without autograd, and the way back from a gradient with respect to its result.
@@ -137,7 +159,7 @@ class Ensemble(nn.Module):
         """
         assert x.shape == (len(x), self.sizes[0])
         assert not x.requires_grad
-        out, trace = self.trace(x.t(), self.layers(self.theta.detach(), n_first))
+        out, trace = self.trace(x.t(), self._first(n_first))
 
         def pullback(grad: Tensor, *, parameters: bool = True, inputs: slice | None = None) -> Tensor | None:
             assert n_first is None or not parameters
@@ -146,7 +168,7 @@ class Ensemble(nn.Module):
             if parameters:
                 if self.theta.grad is None:
                     self.theta.grad = torch.empty_like(self.theta)
-                slots = self.layers(self.theta.grad)
+                slots = self._grad_layers(self.theta.grad)
                 extra = list(self.activation.parameters())
             d_x, d_extra = self.backward(trace, grad.transpose(1, 2), slots, extra, inputs)
             for parameter, d_parameter in zip(extra, d_extra, strict=True):

@@ -34,8 +34,8 @@ def gradient(saved: tuple[Tensor, ...], d_actions: Tensor, d_log_prob: Tensor) -
     raw, spread, actions, slope, inside = saved
     d_log_prob = d_log_prob[:, None]
     d_mean = (d_actions + 2 * d_log_prob * actions / inside).mul_(slope)
-    d_log_std = (d_mean * spread).sub_(d_log_prob)
-    d_log_std[(raw < LOG_STD_MIN) | (raw > LOG_STD_MAX)] = 0
+    # zero where the clip acts
+    d_log_std = torch.ops.aten.hardtanh_backward((d_mean * spread).sub_(d_log_prob), raw, LOG_STD_MIN, LOG_STD_MAX)
     return torch.cat((d_mean, d_log_std), dim=1)
 
 
