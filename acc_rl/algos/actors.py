@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
 from acc_rl.nn.ensemble import Ensemble
-from acc_rl.nn.gaussian import gradient, sample, squashed_gaussian
+from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, gradient, sample, squashed_gaussian
 
 Backward = Callable[..., None]
 """gradients with respect to results -> the parameters' ``grad``"""
@@ -89,9 +89,11 @@ class GaussianActor(_Actor):
     outputs_per_action = 2
 
     def forward(self, obs: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        outputs = self.outputs(obs)
+        mean, log_std = outputs.chunk(2, dim=1)
         if deterministic:
-            return self.outputs(obs).chunk(2, dim=1)[0].tanh()
-        return self.action_log_prob(obs)[0]
+            return mean.tanh()
+        return (mean + log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp() * _noise(outputs)).tanh()
 
     def action_log_prob(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
         """a ~ pi(s) and log pi(a|s), (batch, n_actions) and (batch,)"""

@@ -16,7 +16,10 @@ LARGE = 2**25
 
 def _products(left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """left[i] @ right[i] (+ bias[i]) for every net i."""
-    if left.device.type != "cpu" or left.shape[1:].numel() * right.shape[2] < LARGE:
+    size = left.shape[1] * left.shape[2] * right.shape[2]
+    # the batched call takes several times as long for matrices times vectors, which are met when one pair is evaluated
+    separately = size >= LARGE or (right.shape[2] == 1 and len(left) > 1)
+    if left.device.type != "cpu" or not separately:
         return torch.bmm(left, right, out=out) if bias is None else torch.baddbmm(bias, left, right, out=out)
     if out is None:
         out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
