@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
-from torch import nn
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.policies import EnsembleCritic
-
-
-@contextmanager
-def frozen(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """No gradients for the critics' own parameters: the actor's loss needs those of their inputs alone."""
-    for parameter in parameters:
-        parameter.requires_grad = False
-    try:
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad = True
 
 
 @th.no_grad()
@@ -82,8 +68,8 @@ class ActorCritic(Calibrated):
         """What the critics regress to, computed from Q_beta of the target critics."""
 
     @abstractmethod
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
-        """Loss of the online critics' outputs z, (n_critics, batch, n_atoms)."""
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """Loss of the online critics' outputs z, (n_critics, batch, n_atoms), and its gradient."""
 
     @abstractmethod
     def update_actor(self, batch: ReplayBufferSamples) -> None:
@@ -119,9 +105,9 @@ class ActorCritic(Calibrated):
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         with th.no_grad():
             target = self.td_target(batch, self.beta)
-        loss = self.critic_loss(self.critic(batch.observations, batch.actions), target)
-        self.critic.optimizer.zero_grad()
-        loss.backward()
+        z, backward = self.critic.vjp(batch.observations, batch.actions)
+        loss, d_z = self.critic_loss(z, target)
+        backward(d_z)
         self.critic.optimizer.step()
         self._n_critic_updates += 1
         if self._n_critic_updates % self.target_interval == 0:

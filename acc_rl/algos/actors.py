@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.policies import BaseModel, BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
 from acc_rl.nn.ensemble import Ensemble
-from acc_rl.nn.gaussian import squashed_gaussian
+from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, gradient, sample, squashed_gaussian
+
+Backward = Callable[..., None]
+"""gradients with respect to results -> the parameters' ``grad``"""
+
+
+def through_features(
+    module: BasePolicy | BaseModel, net: Ensemble, obs: PyTorchObs, *others: th.Tensor
+) -> tuple[th.Tensor, Callable[[th.Tensor], None]]:
+    """What the net makes of the features and the other inputs, and the way back to the ``grad`` of all parameters.
+
+    Autograd is only asked where the features themselves are learned.
+    """
+    with th.enable_grad():
+        features = module.extract_features(obs, module.features_extractor)  # type: ignore[arg-type]
+    learned = features.requires_grad
+    out, pullback = net.vjp(th.cat((features.detach(), *others), dim=1) if others else features.detach())
+
+    def backward(grad: th.Tensor) -> None:
+        if not learned:
+            pullback(grad)
+            return
+        assert module.optimizer is not None
+        module.optimizer.zero_grad()
+        features.backward(pullback(grad, inputs=slice(features.shape[1])))
+
+    return out, backward
 
 
 class _Actor(BasePolicy):
@@ -46,6 +73,11 @@ class _Actor(BasePolicy):
         out: th.Tensor = self.net(self.extract_features(obs, self.features_extractor))
         return out[0]
 
+    def outputs_vjp(self, obs: PyTorchObs) -> tuple[th.Tensor, Callable[[th.Tensor], None]]:
+        """``outputs``, and the way back from a gradient with respect to them to the parameters' ``grad``"""
+        out, backward = through_features(self, self.net, obs)
+        return out[0], lambda grad: backward(grad[None])
+
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         actions: th.Tensor = self(observation, deterministic)
         return actions
@@ -57,15 +89,28 @@ class GaussianActor(_Actor):
     outputs_per_action = 2
 
     def forward(self, obs: PyTorchObs, deterministic: bool = False) -> th.Tensor:
+        outputs = self.outputs(obs)
+        mean, log_std = outputs.chunk(2, dim=1)
         if deterministic:
-            return self.outputs(obs).chunk(2, dim=1)[0].tanh()
-        return self.action_log_prob(obs)[0]
+            return mean.tanh()
+        return (mean + log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp() * _noise(outputs)).tanh()
 
     def action_log_prob(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
         """a ~ pi(s) and log pi(a|s), (batch, n_actions) and (batch,)"""
         outputs = self.outputs(obs)
-        noise = th.randn(len(outputs), outputs.shape[1] // 2, device=outputs.device)
-        return squashed_gaussian(outputs, noise)
+        if th.is_grad_enabled():
+            return squashed_gaussian(outputs, _noise(outputs))
+        return sample(outputs, _noise(outputs))[:2]
+
+    def action_log_prob_vjp(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor, Backward]:
+        """The same, and the way back from gradients with respect to both to the parameters' ``grad``"""
+        outputs, backward = self.outputs_vjp(obs)
+        actions, log_prob, saved = sample(outputs, _noise(outputs))
+        return actions, log_prob, lambda *grads: backward(gradient(saved, *grads))
+
+
+def _noise(outputs: th.Tensor) -> th.Tensor:
+    return th.randn(len(outputs), outputs.shape[1] // 2, device=outputs.device)
 
 
 class DeterministicActor(_Actor):
@@ -75,3 +120,9 @@ class DeterministicActor(_Actor):
 
     def forward(self, obs: PyTorchObs, deterministic: bool = True) -> th.Tensor:
         return self.outputs(obs).tanh()
+
+    def action_vjp(self, obs: PyTorchObs) -> tuple[th.Tensor, Backward]:
+        """The same, and the way back from a gradient with respect to it to the parameters' ``grad``"""
+        outputs, backward = self.outputs_vjp(obs)
+        actions = outputs.tanh()
+        return actions, lambda grad: backward(th.ops.aten.tanh_backward(grad, actions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch as th
@@ -14,7 +15,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.algos.actors import Backward, DeterministicActor, GaussianActor, through_features
 from acc_rl.nn.ensemble import Ensemble
 
 NetArch = list[int] | dict[str, list[int]]
@@ -55,6 +56,20 @@ class EnsembleCritic(BaseModel):
             features = self.extract_features(obs, self.features_extractor)
         inputs = th.cat([features, actions.to(features.dtype)], dim=1)  # some envs act in double precision
         return self.ensemble(inputs, n_first)  # type: ignore[no-any-return]
+
+    def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
+        """``forward``, and the way back from a gradient with respect to it to the parameters' ``grad``"""
+        return through_features(self, self.ensemble, obs, actions)
+
+    def action_vjp(
+        self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None
+    ) -> tuple[th.Tensor, Callable[[th.Tensor], th.Tensor]]:
+        """``forward``, and the way back from a gradient with respect to it to that of the actions"""
+        with th.no_grad():
+            features = self.extract_features(obs, self.features_extractor)
+        z, pullback = self.ensemble.vjp(th.cat([features, actions], dim=1), n_first)
+        to_actions = slice(features.shape[1], None)
+        return z, lambda grad: pullback(grad, parameters=False, inputs=to_actions)  # type: ignore[return-value]
 
 
 if TYPE_CHECKING:

@@ -46,11 +46,12 @@ class SAC(SoftActorCritic):
         q = shift(self.critic_target(batch.next_observations, next_actions).amin(dim=0), beta)
         return batch.rewards + self.discounts(batch) * (q - self.temperature * next_log_prob[:, None])
 
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
-        return 0.5 * squared_loss(z, target)
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        return squared_loss(z, target, factor=0.5)
 
-    def policy_value(self, z: th.Tensor) -> th.Tensor:
-        return z.amin(dim=0).squeeze(1)
+    def policy_value(self, z: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        value, smallest = z.min(dim=0)
+        return value.squeeze(1), th.zeros_like(z).scatter_(0, smallest[None], 1)
 
 
 class ACCSAC(SAC):

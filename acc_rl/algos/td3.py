@@ -13,7 +13,8 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import polyak_update
 
-from acc_rl.algos.actor_critic import ActorCritic, follow, frozen
+from acc_rl.algos.actor_critic import ActorCritic, follow
+from acc_rl.algos.actors import DeterministicActor
 from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInputPolicy, DeterministicPolicy
 from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
 from acc_rl.nn.losses import squared_loss
@@ -34,6 +35,7 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         "MultiInputPolicy": DeterministicMultiInputPolicy,
     }
     default_bias = BiasSettings(start=0.5, range=(0.0, 1.0), lr=0.02)
+    actor: DeterministicActor  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -83,18 +85,17 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
     def q_beta(self, q: th.Tensor, beta: float) -> th.Tensor:
         return mix_with_min(q, beta)
 
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         return squared_loss(z, target)
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""
         if self._n_critic_updates % self.policy_delay >= self.critic_updates:
             return
-        actions = self.actor(batch.observations)  # before the freeze: features may be shared with the critics
-        with frozen(self._critic_parameters):
-            loss = -self.critic(batch.observations, actions, n_first=1).mean()
-        self.actor.optimizer.zero_grad()
-        loss.backward()
+        actions, backward = self.actor.action_vjp(batch.observations)
+        q, to_actions = self.critic.action_vjp(batch.observations, actions, n_first=1)
+        loss = -q.mean()
+        backward(to_actions(th.full_like(q, -1 / q.numel())))
         self.actor.optimizer.step()
         follow(self._actor_target_parameters, self._actor_parameters, self.tau)
         polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)

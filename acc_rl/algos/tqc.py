@@ -12,7 +12,7 @@ from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples, S
 from acc_rl.algos.policies import QuantileCnnPolicy, QuantileMultiInputPolicy, QuantilePolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.core.bias import BiasSettings, FixedBias
-from acc_rl.nn.losses import quantile_huber_loss
+from acc_rl.nn.losses import quantile_huber
 from acc_rl.nn.q_beta import dropped_per_net, truncate
 
 
@@ -61,11 +61,12 @@ class _QuantileCritics(SoftActorCritic):
         kept = truncate(z, dropped_per_net(beta, self.bias.range[1]))
         return batch.rewards + self.discounts(batch) * (kept - self.temperature * next_log_prob[:, None])
 
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> th.Tensor:
-        return quantile_huber_loss(z, target)
+    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        return quantile_huber(z, target)
 
-    def policy_value(self, z: th.Tensor) -> th.Tensor:
-        return z.mean(dim=(0, 2))
+    def policy_value(self, z: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        n_critics, _, n_atoms = z.shape
+        return z.mean(dim=(0, 2)), th.full_like(z, 1 / (n_critics * n_atoms))
 
     def bias_metrics(self) -> Iterator[tuple[str, float]]:
         yield "dropped_per_net", dropped_per_net(self.beta, self.bias.range[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,10 @@ LARGE = 2**25
 
 def _products(left: Tensor, right: Tensor, bias: Tensor | None = None, out: Tensor | None = None) -> Tensor:
     """left[i] @ right[i] (+ bias[i]) for every net i."""
-    if left.device.type != "cpu" or left.shape[1:].numel() * right.shape[2] < LARGE:
+    size = left.shape[1] * left.shape[2] * right.shape[2]
+    # the batched call takes several times as long for matrices times vectors, which are met when one pair is evaluated
+    separately = size >= LARGE or (right.shape[2] == 1 and len(left) > 1)
+    if left.device.type != "cpu" or not separately:
         return torch.bmm(left, right, out=out) if bias is None else torch.baddbmm(bias, left, right, out=out)
     if out is None:
         out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
@@ -39,67 +42,67 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x).view(n_nets, n_out, -1)
 
 
-class _Layers(torch.autograd.Function):
-    """All layers of all nets as one node of the graph.
+Layers = list[tuple[Tensor, Tensor]]
+"""weight (n_nets, n_out, n_in) and bias (n_nets, n_out, 1) of each layer"""
 
-    What the layers hand on to each other never leaves this function, so with ReLU it is overwritten in place, forward
-    and backward. Any other activation keeps a graph of its own from one layer to the next.
-    """
+
+class Pullback(Protocol):
+    def __call__(self, grad: Tensor, *, parameters: bool = True, inputs: slice | None = None) -> Tensor | None: ...
+
+
+class _Trace(NamedTuple):
+    """What the way back needs of the way forward."""
+
+    layers: Layers
+    inputs: list[Tensor]
+    """of each layer"""
+    graphs: list[tuple[Tensor, Tensor]]
+    """from z to its activation, unless that is ReLU"""
+
+
+class _Layers(torch.autograd.Function):
+    """All layers of all nets as one node of the graph."""
 
     @staticmethod
     def forward(ctx: Any, ensemble: Ensemble, n_first: int | None, x: Tensor, theta: Tensor, *extra: Tensor) -> Tensor:
-        *hidden, last = ensemble.layers(theta, n_first)
-        inputs, graphs = [x], []
-        for weight, bias in hidden:
-            z = _linear(inputs[-1], weight, bias)
-            if ensemble.is_relu:
-                inputs.append(z.relu_())
-            else:
-                with torch.enable_grad():
-                    graphs.append((z.requires_grad_(), ensemble.activation(z)))
-                inputs.append(graphs[-1][1].detach())
-        ctx.ensemble, ctx.n_first, ctx.graphs = ensemble, n_first, graphs
-        ctx.save_for_backward(theta, *inputs)
-        return _linear(inputs[-1], *last)
+        out, ctx.trace = ensemble.trace(x, ensemble.layers(theta, n_first))
+        ctx.ensemble, ctx.n_first = ensemble, n_first
+        ctx.save_for_backward(theta)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         needs_x, needs_theta, *needs_extra = ctx.needs_input_grad[2:]
-        theta, *inputs = ctx.saved_tensors
+        (theta,) = ctx.saved_tensors
         ensemble: Ensemble = ctx.ensemble
-        weights = [weight for weight, _ in ensemble.layers(theta, ctx.n_first)]
-        whole = ctx.n_first is None
-        d_theta = (torch.empty_like if whole else torch.zeros_like)(theta) if needs_theta else None
+        d_theta = (torch.empty_like if ctx.n_first is None else torch.zeros_like)(theta) if needs_theta else None
         slots = ensemble.layers(d_theta, ctx.n_first) if d_theta is not None else None
         # parameters of the activation, if it has any (PReLU)
         extra = [p for p, needed in zip(ensemble.activation.parameters(), needs_extra, strict=True) if needed]
-        d_extra = [torch.zeros_like(p) for p in extra]
-        for layer in reversed(range(len(weights))):
-            x, weight = inputs[layer], weights[layer]
-            flat = grad.flatten(0, 1)
-            if slots is not None:
-                d_weight, d_bias = slots[layer]
-                torch.sum(grad, 2, keepdim=True, out=d_bias)
-                if x.dim() == 2 and whole:
-                    torch.mm(flat, x.t(), out=d_weight.flatten(0, 1))
-                else:
-                    _products(grad, x.expand(len(weight), *x.shape[-2:]).transpose(1, 2), out=d_weight)
-            if layer == 0:
-                d_x = torch.mm(weight.flatten(0, 1).t(), flat) if needs_x else None
-            else:
-                grad = _products(weight.transpose(1, 2), grad)
-                if ensemble.is_relu:
-                    torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-                else:
-                    z, h = ctx.graphs[layer - 1]
-                    grad, *more = torch.autograd.grad(h, [z, *extra], grad)
-                    d_extra = [a + b for a, b in zip(d_extra, more, strict=True)]
+        d_x, d_extra = ensemble.backward(ctx.trace, grad, slots, extra, slice(None) if needs_x else None)
         filled = iter(d_extra)
         return None, None, d_x, d_theta, *(next(filled) if needed else None for needed in needs_extra)
 
 
 _run: Callable[..., Tensor] = _Layers.apply
+
+
+class _Views:
+    """The layers of a flat tensor; made once, and again when the tensor has moved."""
+
+    def __init__(self, make: Callable[[Tensor], Layers]) -> None:
+        self.make, self.address = make, -1
+        self.layers: Layers = []
+
+    def __call__(self, flat: Tensor) -> Layers:
+        # the views keep what they see alive, so no other tensor can get its address
+        if flat.data_ptr() != self.address:
+            self.layers, self.address = self.make(flat.detach()), flat.data_ptr()
+        return self.layers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Views, (self.make,)  # a copy has a tensor of its own
 
 
 class Ensemble(nn.Module):
@@ -129,8 +132,9 @@ class Ensemble(nn.Module):
         self._lengths, self._shapes = [each.numel() for each in stacked], [each.shape for each in stacked]
         self.activation = activation()
         self.is_relu = activation is nn.ReLU
+        self._own_layers, self._grad_layers = _Views(self.layers), _Views(self.layers)
 
-    def layers(self, theta: Tensor, n_first: int | None = None) -> list[tuple[Tensor, Tensor]]:
+    def layers(self, theta: Tensor, n_first: int | None = None) -> Layers:
         """Weights (n_nets, n_out, n_in) and biases (n_nets, n_out, 1) of each layer, as views of ``theta``"""
         views = [part.view(shape) for part, shape in zip(theta.split(self._lengths), self._shapes, strict=True)]
         if n_first is not None:
@@ -140,7 +144,81 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor, n_first: int | None = None) -> Tensor:
         """(batch, n_inputs) -> (n_nets, batch, n_outputs), or of the ``n_first`` nets alone"""
         assert x.shape == (len(x), self.sizes[0])
-        return _run(self, n_first, x.t(), self.theta, *self.activation.parameters()).transpose(1, 2)
+        if torch.is_grad_enabled():
+            out = _run(self, n_first, x.t(), self.theta, *self.activation.parameters())
+        else:
+            out, _ = self.trace(x.t(), self._first(n_first))
+        return out.transpose(1, 2)
+
+    def _first(self, n_first: int | None) -> Layers:
+        layers = self._own_layers(self.theta)
+        return layers if n_first is None else [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
+
+    def vjp(self, x: Tensor, n_first: int | None = None) -> tuple[Tensor, Pullback]:
+        """``forward`` without autograd, and the way back from a gradient with respect to its result.
+
+        ``pullback(grad)`` leaves the parameters' gradients in their ``grad``, in place of what was there.
+        ``pullback(grad, parameters=False, inputs=slice(k, None))`` returns those of x[:, k:].
+        """
+        assert x.shape == (len(x), self.sizes[0])
+        assert not x.requires_grad
+        out, trace = self.trace(x.t(), self._first(n_first))
+
+        def pullback(grad: Tensor, *, parameters: bool = True, inputs: slice | None = None) -> Tensor | None:
+            assert n_first is None or not parameters
+            extra: list[nn.Parameter] = []
+            slots = None
+            if parameters:
+                if self.theta.grad is None:
+                    self.theta.grad = torch.empty_like(self.theta)
+                slots = self._grad_layers(self.theta.grad)
+                extra = list(self.activation.parameters())
+            d_x, d_extra = self.backward(trace, grad.transpose(1, 2), slots, extra, inputs)
+            for parameter, d_parameter in zip(extra, d_extra, strict=True):
+                parameter.grad = d_parameter
+            return None if d_x is None else d_x.t()
+
+        return out.transpose(1, 2), pullback
+
+    def trace(self, x: Tensor, layers: Layers) -> tuple[Tensor, _Trace]:
+        """(n_inputs, batch) -> (n_nets, n_outputs, batch). With ReLU, what the layers hand on is made in place."""
+        inputs, graphs = [x], []
+        for weight, bias in layers[:-1]:
+            z = _linear(inputs[-1], weight, bias)
+            if self.is_relu:
+                inputs.append(z.relu_())
+            else:
+                with torch.enable_grad():
+                    graphs.append((z.requires_grad_(), self.activation(z)))
+                inputs.append(graphs[-1][1].detach())
+        return _linear(inputs[-1], *layers[-1]), _Trace(layers, inputs, graphs)
+
+    def backward(
+        self, trace: _Trace, grad: Tensor, slots: Layers | None, extra: Sequence[Tensor], columns: slice | None
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """Gradients with respect to ``columns`` of x and to ``extra``; those of the layers are written to ``slots``."""
+        d_extra = [torch.zeros_like(p) for p in extra]
+        d_x = None
+        for layer in reversed(range(len(trace.layers))):
+            x, (weight, _) = trace.inputs[layer], trace.layers[layer]
+            if slots is not None:
+                d_weight, d_bias = slots[layer]
+                torch.sum(grad, 2, keepdim=True, out=d_bias)
+                if x.dim() == 2 and d_weight.is_contiguous():
+                    torch.mm(grad.flatten(0, 1), x.t(), out=d_weight.flatten(0, 1))
+                else:
+                    _products(grad, x.expand(len(weight), *x.shape[-2:]).transpose(1, 2), out=d_weight)
+            if layer > 0:
+                grad = _products(weight.transpose(1, 2), grad)
+                if self.is_relu:
+                    torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
+                else:
+                    z, h = trace.graphs[layer - 1]
+                    grad, *more = torch.autograd.grad(h, [z, *extra], grad)
+                    d_extra = [a + b for a, b in zip(d_extra, more, strict=True)]
+            elif columns is not None:
+                d_x = torch.mm(weight.flatten(0, 1)[:, columns].t(), grad.flatten(0, 1))
+        return d_x, d_extra
 
     def sequential(self, net: int) -> nn.Sequential:
         """A copy of one net in torch's own modules, for export"""

@@ -15,29 +15,41 @@ EPS = 1e-6
 """as in SAC's first implementation, and SB3's: keeps the logarithm finite where tanh saturates"""
 
 
+def sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """What ``squashed_gaussian`` computes, and what ``gradient`` needs of it."""
+    mean, raw = outputs.chunk(2, dim=1)
+    assert mean.shape == noise.shape
+    log_std = raw.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    spread = log_std.exp().mul_(noise)
+    actions = (mean + spread).tanh_()
+    slope = 1 - actions.square()
+    inside = slope + EPS
+    log_prob = noise.square().mul_(-0.5).sub_(log_std).sub_(inside.log()).sum(1)
+    log_prob.sub_(0.5 * math.log(2 * math.pi) * mean.shape[1])
+    return actions, log_prob, (raw, spread, actions, slope, inside)
+
+
+def gradient(saved: tuple[Tensor, ...], d_actions: Tensor, d_log_prob: Tensor) -> Tensor:
+    """With respect to the outputs, (batch, 2 * n_actions)"""
+    raw, spread, actions, slope, inside = saved
+    d_log_prob = d_log_prob[:, None]
+    d_mean = (d_actions + 2 * d_log_prob * actions / inside).mul_(slope)
+    # zero where the clip acts
+    d_log_std = torch.ops.aten.hardtanh_backward((d_mean * spread).sub_(d_log_prob), raw, LOG_STD_MIN, LOG_STD_MAX)
+    return torch.cat((d_mean, d_log_std), dim=1)
+
+
 class _SquashedGaussian(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        mean, raw = outputs.chunk(2, dim=1)
-        assert mean.shape == noise.shape
-        log_std = raw.clamp(LOG_STD_MIN, LOG_STD_MAX)
-        spread = log_std.exp().mul_(noise)
-        actions = (mean + spread).tanh_()
-        slope = 1 - actions.square()
-        inside = slope + EPS
-        log_prob = noise.square().mul_(-0.5).sub_(log_std).sub_(inside.log()).sum(1)
-        ctx.save_for_backward(raw, spread, actions, slope, inside)
-        return actions, log_prob.sub_(0.5 * math.log(2 * math.pi) * mean.shape[1])
+        actions, log_prob, saved = sample(outputs, noise)
+        ctx.save_for_backward(*saved)
+        return actions, log_prob
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_actions: Tensor, d_log_prob: Tensor) -> tuple[Tensor, None]:
-        raw, spread, actions, slope, inside = ctx.saved_tensors
-        d_log_prob = d_log_prob[:, None]
-        d_mean = (d_actions + 2 * d_log_prob * actions / inside).mul_(slope)
-        d_log_std = (d_mean * spread).sub_(d_log_prob)
-        d_log_std[(raw < LOG_STD_MIN) | (raw > LOG_STD_MAX)] = 0
-        return torch.cat((d_mean, d_log_std), dim=1), None
+        return gradient(ctx.saved_tensors, d_actions, d_log_prob), None
 
 
 squashed_gaussian: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _SquashedGaussian.apply
