@@ -32,10 +32,14 @@ test-slow: $(READY)  ## the long learning runs
 torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
 	$(BIN)/python tests/torture.py --write docs/reliability.md
 
-bench: $(READY)  ## speed against peers
-	$(BIN)/python benchmarks/update_step.py
-	$(BIN)/python benchmarks/study.py
-	$(BIN)/python benchmarks/checkpoint.py
+# a peer with dependencies of its own, in an environment of its own
+.venv-sbx/.ready:
+	$(PYTHON) -m venv .venv-sbx
+	.venv-sbx/bin/pip install --quiet torch==2.13.0 mujoco==3.3.0 sbx-rl==0.28.0 'gymnasium[mujoco]==1.4.0' 'numpy<2.5'
+	@touch $@
+
+bench: $(READY) .venv-sbx/.ready  ## speed against peers (half an hour); writes docs/performance.md
+	$(BIN)/python benchmarks/run_all.py --sbx .venv-sbx/bin/python
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

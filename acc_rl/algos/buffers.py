@@ -266,13 +266,18 @@ class SharedNStepReplayBuffer(NStepReplayBuffer, SharedReplayBuffer):
 
 
 class _NextObservations:
-    """Reads like SB3's array: ``[rows, envs]``"""
+    """Reads like SB3's array: ``[rows, envs]``, or as a whole by ``np.asarray``"""
 
     def __init__(self, buffer: SharedReplayBuffer) -> None:
         self.buffer = buffer
 
     def __getitem__(self, index: tuple[Any, ...]) -> Observations:
         return self.buffer._like_space(self.buffer.next_of(index[0], index[1]))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        rows, envs = np.indices((self.buffer.buffer_size, self.buffer.n_envs))
+        flat = self.buffer.next_of(rows.ravel(), envs.ravel())[ALONE]
+        return flat.reshape(*rows.shape, *flat.shape[1:]).astype(dtype or flat.dtype, copy=False)
 
 
 def bytes_per_transition(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> int:

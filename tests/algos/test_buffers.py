@@ -121,6 +121,12 @@ def test_segments_written_as_life_goes_on_give_the_buffer_back():
     same_samples(back, theirs)
 
 
+def test_next_observations_read_like_an_array():
+    ours, theirs = (cls(10, BOX, ACTION, "cpu", 2) for cls in (SharedReplayBuffer, ReplayBuffer))
+    fill([ours, theirs], BOX, 0, 2, 17)
+    assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations.astype(np.float32))
+
+
 def test_a_suffix_alone_becomes_a_smaller_buffer():
     ours = SharedReplayBuffer(10, BOX, ACTION, "cpu")
     fill([ours], BOX, 0, 1, 17)

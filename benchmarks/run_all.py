@@ -1,0 +1,92 @@
+"""Runs every benchmark, one after the other, and writes what they print to docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from acc_rl.runs.provenance import cpu_name
+
+HERE = Path(__file__).parent
+PACKAGES = ("torch", "numpy", "stable_baselines3", "sb3_contrib", "gymnasium", "mujoco", "ray")
+COMMANDS = ("--help", "train --help", "study --help", "report --help")
+
+
+def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
+    """Title, what it says, and the command"""
+    with_sbx = ["--sbx", sbx] if sbx else []
+    return [
+        (
+            "One training step",
+            "Milliseconds; in brackets the ratio to ours. The floor is the bare matrix products of the same shapes.",
+            ["update_step.py"],
+        ),
+        ("A whole env step", "Env, policy, buffer, training and logging of `learn`.", ["env_step.py", *with_sbx]),
+        (
+            "Checkpoints and the replay buffer",
+            "A full buffer of a million transitions, beside SB3's way to save as much.",
+            ["checkpoint.py"],
+        ),
+        ("Studies", "Workers, threads and Ray.", ["study.py"]),
+        ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["statistics.py"]),
+    ]
+
+
+def output(command: list[str]) -> str:
+    print("$ python", *command[1:], flush=True)
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        return f"{result.stdout}failed: {result.stderr[-1000:]}"
+    print(result.stdout, flush=True)
+    return re.sub(r"[ \t]+$", "", result.stdout, flags=re.MULTILINE).rstrip()
+
+
+def starts(repeats: int = 5) -> str:
+    """Seconds until a command has answered and Python has imported the package"""
+    lines = []
+    tried = {f"acc {words}": ["-m", "acc_rl.cli", *words.split()] for words in COMMANDS}
+    tried |= {"import acc_rl": ["-c", "import acc_rl"], "from acc_rl import ACC": ["-c", "from acc_rl import ACC"]}
+    for name, words in tried.items():
+        best = float("inf")
+        for _ in range(repeats):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *words], capture_output=True, check=True)
+            best = min(best, time.perf_counter() - start)
+        lines.append(f"{name:<24} {best:.2f} s")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sbx", help="the Python of an environment with SBX")
+    parser.add_argument("--write", type=Path, default=HERE.parent / "docs" / "performance.md")
+    args = parser.parse_args()
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    page = [
+        "# Performance",
+        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {cpu_name()}, {len(cpus())} cores, "
+        f"Python {platform.python_version()}, {versions}.",
+        "Ratios are from one run each, with the contestants taking turns; times on a shared machine vary more.",
+    ]
+    for title, about, words in parts(args.sbx):
+        text = output([sys.executable, str(HERE / words[0]), *words[1:]])
+        page += [f"## {title}", f"{about} `python benchmarks/{' '.join(words[:1])}`", f"```\n{text}\n```"]
+    page += ["## Starting", "Best of five.", f"```\n{starts()}\n```"]
+    args.write.write_text("\n\n".join(page) + "\n")
+    print(f"written: {args.write}")
+
+
+def cpus() -> set[int]:
+    import os
+
+    return os.sched_getaffinity(0)
+
+
+if __name__ == "__main__":
+    main()
