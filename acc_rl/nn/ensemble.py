@@ -205,11 +205,13 @@ class Ensemble(nn.Module):
                 d_weight, d_bias = slots[layer]
                 torch.sum(grad, 2, keepdim=True, out=d_bias)
                 if x.dim() == 2 and d_weight.is_contiguous():
-                    torch.mm(grad.flatten(0, 1), x.t(), out=d_weight.flatten(0, 1))
+                    # this way round, because a product with few columns is slow
+                    d_weight.flatten(0, 1).copy_(torch.mm(x, grad.flatten(0, 1).t()).t())
                 else:
                     _products(grad, x.expand(len(weight), *x.shape[-2:]).transpose(1, 2), out=d_weight)
             if layer > 0:
-                grad = _products(weight.transpose(1, 2), grad)
+                back = weight.transpose(1, 2)
+                grad = back * grad if grad.shape[1] == 1 else _products(back, grad)
                 if self.is_relu:
                     torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
                 else:
