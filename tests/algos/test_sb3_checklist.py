@@ -215,6 +215,7 @@ def test_what_the_log_shows(name):
     assert {key for key in logged if key.startswith("train/")} == {
         "train/learning_rate",
         "train/n_updates",
+        "train/target",
         *(f"train/{loss}" for loss in losses),
     }
     assert all(np.isfinite(logged[key]) for key in logged if key.startswith(("bias/", "train/")))

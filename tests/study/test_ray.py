@@ -9,7 +9,7 @@ import pytest
 from tiny_studies import OPTIONS, Notes, digests, hows, small_study, tried
 
 from acc_rl.runs.interrupt import Stopped
-from acc_rl.study.executors import execute
+from acc_rl.study.executors import Local, execute
 from acc_rl.study.on_ray import OnRay, connect
 from acc_rl.study.status import last_step
 
@@ -37,8 +37,10 @@ def cluster(monkeypatch):
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, clean, tmp_path):
-    study = small_study(tmp_path)
+def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, tmp_path):
+    # long enough that both runs are at work when the node is lost
+    clean, study = (small_study(tmp_path / name, steps=2000, eval_every=1000) for name in ("clean", "ray"))
+    assert execute(clean, Local(clean, 2, OPTIONS), 0, Notes()) == []
 
     def steps():
         return min(last_step(study.folder / spec.name) for spec in study.runs)
@@ -55,7 +57,7 @@ def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, clean, tmp
     assert not any(worker.alive for worker in workers)
 
     def lose_a_node():
-        if cluster.worker_nodes and steps() >= 200:
+        if cluster.worker_nodes and steps() >= 600:
             cluster.remove_node(cluster.second, allow_graceful=False)
 
     notes = Notes(lose_a_node)
