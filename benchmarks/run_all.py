@@ -34,7 +34,7 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
             ["checkpoint.py"],
         ),
         ("Studies", "Workers, threads and Ray.", ["study.py"]),
-        ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["statistics.py"]),
+        ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["report_page.py"]),
     ]
 
 

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch as th
 from hypothesis import given, settings
@@ -98,3 +100,47 @@ def test_a_net_alone_in_torchs_own_modules():
 def test_a_wrong_input_size_is_refused():
     with pytest.raises(AssertionError):
         Ensemble(2, 3, [4], 1)(th.zeros(5, 4))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.PReLU])
+def test_the_way_back_by_hand_is_autograds(activation):
+    th.manual_seed(0)
+    ensemble = Ensemble(3, 5, [16, 8], 4, activation)
+    x, grad = th.randn(32, 5), th.randn(3, 32, 4)
+    inputs = x.clone().requires_grad_()
+    ensemble(inputs).backward(grad)
+    expected = [parameter.grad.clone() for parameter in ensemble.parameters()]
+    for parameter in ensemble.parameters():
+        parameter.grad = th.full_like(parameter, 7.0)  # what was there is written over
+    out, pullback = ensemble.vjp(x)
+    th.testing.assert_close(out, ensemble(x))
+    assert pullback(grad) is None
+    for parameter, each in zip(ensemble.parameters(), expected, strict=True):
+        th.testing.assert_close(parameter.grad, each)
+    d_x = ensemble.vjp(x)[1](grad, parameters=False, inputs=slice(2, None))
+    th.testing.assert_close(d_x, inputs.grad[:, 2:])
+
+
+def test_the_way_back_through_the_first_nets_alone():
+    th.manual_seed(0)
+    ensemble = Ensemble(3, 5, [16], 1)
+    x, grad = th.randn(32, 5), th.randn(1, 32, 1)
+    inputs = x.clone().requires_grad_()
+    ensemble(inputs, n_first=1).backward(grad)
+    out, pullback = ensemble.vjp(x, n_first=1)
+    assert out.shape == (1, 32, 1)
+    th.testing.assert_close(pullback(grad, parameters=False, inputs=slice(None)), inputs.grad)
+
+
+def test_parameters_that_have_moved_are_followed():
+    ensemble = Ensemble(2, 3, [4], 1)
+    x = th.randn(5, 3)
+    with th.no_grad():
+        ensemble(x)  # views of the old place
+        ensemble.theta.data = th.zeros_like(ensemble.theta)
+        assert not ensemble(x).any()
+    assert not ensemble.vjp(x)[0].any()
+    twin = copy.deepcopy(ensemble)
+    with th.no_grad():
+        ensemble.theta.fill_(1.0)
+        assert not twin(x).any()

@@ -1,7 +1,7 @@
 """Speed of the report: its bootstrap against rliable's, and a study of 6 tasks x 8 algorithms x 10 seeds x 5000
 evaluations read, computed and rendered, with the peak of memory. Writes about 2 GB for it into a temporary folder.
 
-    python benchmarks/statistics.py [--evaluations 5000] [--only rliable|study]
+    python benchmarks/report_page.py [--evaluations 5000] [--only rliable|study]
 """
 
 from __future__ import annotations
