@@ -21,7 +21,7 @@ def provenance(run_id: str, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "git_commit": _git_commit(),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "run_id": run_id,
     }
