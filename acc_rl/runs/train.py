@@ -82,7 +82,7 @@ def train(
     check_room(model, spec.steps, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder), StopRequest() as stop:
-        if restart or not (folder / records.CHECKPOINTS).exists():
+        if restart or not any((folder / records.CHECKPOINTS).glob("step-*")):  # nothing to go on from
             _clear(folder)
             # first of all, so that whatever a crash leaves is known to be this run
             records.write_json(folder / records.SPEC, spec.as_dict())

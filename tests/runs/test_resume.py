@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from acc_rl import ACC, ACCTD3
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.runs import envs, records
+from acc_rl.runs import envs, files, records
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
 from acc_rl.runs.checkpoint import Checkpoints
 from acc_rl.runs.interrupt import Stopped
@@ -63,6 +63,16 @@ def test_crashed_and_resumed_equals_uninterrupted(name, tmp_path, monkeypatch):
         with monkeypatch.context() as patch, pytest.raises(Crash):
             at_step(patch, step, crash)
             run(spec, tmp_path / "crashed")
+    assert digests(run(spec, tmp_path / "crashed")) == whole
+
+
+def test_crashed_while_the_first_checkpoint_is_written(tmp_path, monkeypatch):
+    spec = tiny()
+    whole = digests(run(spec, tmp_path / "whole"))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(files, "commit_folder", lambda *_: crash())
+        run(spec, tmp_path / "crashed")
+    assert (tmp_path / "crashed" / spec.name / records.CHECKPOINTS).exists()
     assert digests(run(spec, tmp_path / "crashed")) == whole
 
 
