@@ -16,8 +16,11 @@ MT1 = (
     *("pick-out-of-hole", "push-wall", "faucet-open", "hammer", "stick-push", "soccer"),
 )
 SMALL: Mapping[str, Any] = {
-    "settings": {"pi": [64, 64], "qf": [64, 64], "learning_starts": 500, "buffer_size": 20_000, "batch_size": 128},
-    "bias": {"start_step": 1000},
+    "settings": {
+        **{"pi": [64, 64], "qf": [64, 64], "learning_rate": 1e-3, "batch_size": 64},
+        **{"learning_starts": 500, "buffer_size": 20_000},
+    },
+    "bias": {"start_step": 1000, "update_interval": 200},
 }
 
 
