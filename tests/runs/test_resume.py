@@ -35,6 +35,7 @@ VARIANTS = {
     "acc-dqn": tiny("CartPole-v1", "acc-dqn"),
     "acc-qrdqn": tiny("CartPole-v1", "acc-qrdqn"),
     "acc hopper": tiny("Hopper-v5"),
+    "acc Meta-World": tiny("metaworld/push-v3", eval_every=1000, bias={"start_step": 400}),
 }
 
 
