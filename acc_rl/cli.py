@@ -295,12 +295,12 @@ class Report:
         if self.watch:
             from acc_rl.report.serve import watch
 
-            return watch(self.path, self.host, self.port, self.normalise, self.seed)
+            watch(self.path, self.host, self.port, self.normalise, self.seed)
+            return
         from acc_rl.report.page import write
 
         index, files = write(self.path, self.out, self.figures, self.normalise, self.seed)
         print(f"{index}: open it in a browser" + f"; {len(files)} figures beside it" * bool(files))
-        return None
 
 
 def whole_numbers() -> tyro.constructors.ConstructorRegistry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import subprocess
@@ -70,7 +71,7 @@ def main() -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     page = [
         "# Performance",
-        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {cpu_name()}, {len(cpus())} cores, "
+        f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {cpu_name()}, {os.cpu_count()} cores, "
         f"Python {platform.python_version()}, {versions}.",
         "Ratios are from one run each, with the contestants taking turns; times on a shared machine vary more.",
     ]
@@ -80,12 +81,6 @@ def main() -> None:
     page += ["## Starting", "Best of five.", f"```\n{starts()}\n```"]
     args.write.write_text("\n\n".join(page) + "\n")
     print(f"written: {args.write}")
-
-
-def cpus() -> set[int]:
-    import os
-
-    return os.sched_getaffinity(0)
 
 
 if __name__ == "__main__":

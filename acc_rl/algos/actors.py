@@ -21,13 +21,13 @@ Backward = Callable[..., None]
 
 
 def through_features(
-    module: BasePolicy | BaseModel, net: Ensemble, obs: PyTorchObs, *others: th.Tensor
+    module: BasePolicy | BaseModel, net: Ensemble, obs: PyTorchObs, *others: th.Tensor, learn: bool = True
 ) -> tuple[th.Tensor, Callable[[th.Tensor], None]]:
     """What the net makes of the features and the other inputs, and the way back to the ``grad`` of all parameters.
 
-    Autograd is only asked where the features themselves are learned.
+    Autograd is only asked where the features themselves are learned, unless ``learn`` leaves them to somebody else.
     """
-    with th.enable_grad():
+    with th.set_grad_enabled(learn):
         features = module.extract_features(obs, module.features_extractor)  # type: ignore[arg-type]
     learned = features.requires_grad
     out, pullback = net.vjp(th.cat((features.detach(), *others), dim=1) if others else features.detach())

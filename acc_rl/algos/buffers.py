@@ -259,8 +259,6 @@ class SharedReplayBuffer(ReplayBuffer):
 class SharedNStepReplayBuffer(NStepReplayBuffer, SharedReplayBuffer):
     """With n-step returns"""
 
-    _to_device = SharedReplayBuffer._to_device
-
     def to_torch(self, array: Array, copy: bool = True) -> th.Tensor:
         return super().to_torch(array, copy=False)
 

@@ -59,7 +59,7 @@ class EnsembleCritic(BaseModel):
 
     def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
         """``forward``, and the way back from a gradient with respect to it to the parameters' ``grad``"""
-        return through_features(self, self.ensemble, obs, actions)
+        return through_features(self, self.ensemble, obs, actions, learn=not self.share_features_extractor)
 
     def action_vjp(
         self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None

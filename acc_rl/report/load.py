@@ -18,12 +18,11 @@ import acc_rl.runs.records as records
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
 
-STUDY, RESULT, CLOCK = "study.json", "result.json", "clock.jsonl"
 COLUMNS = {
     records.EVALUATIONS: ("step", "mean_return", "success"),
     records.TRAINING: ("step", "dropped_per_net", "beta"),
     records.VALUE_ERROR: ("step", "bias", "normalised", "mean_return"),
-    CLOCK: ("step", "seconds"),
+    records.CLOCK: ("step", "seconds"),
 }
 
 
@@ -111,7 +110,7 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     cache = {} if cache is None else cache
     single = (path / records.SPEC).exists()
     folders = [path] if single else sorted(each.parent for each in path.glob(f"*/{records.SPEC}"))
-    plan = records.read_json(path / STUDY) if (path / STUDY).exists() else {}
+    plan = records.read_json(path / records.STUDY) if (path / records.STUDY).exists() else {}
     runs, damaged = [], {}
     for folder in folders:
         try:
@@ -147,11 +146,11 @@ def _run(folder: Path, cache: Cache) -> Run:
         spec["steps"],
         spec,
         records.read_json(provenance) if provenance.exists() else {},
-        (folder / RESULT).exists(),
+        (folder / records.RESULT).exists(),
         columns[records.EVALUATIONS],
         columns[records.TRAINING],
         columns[records.VALUE_ERROR],
-        columns[CLOCK],
+        columns[records.CLOCK],
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-SPEC, PROVENANCE = "spec.json", "provenance.json"
+SPEC, PROVENANCE, STUDY = "spec.json", "provenance.json", "study.json"
 EVALUATIONS, TRAINING, VALUE_ERROR = "evaluations.jsonl", "training.jsonl", "value_error.jsonl"
 CLOCK, RESULT, CHECKPOINTS = "clock.jsonl", "result.json", "checkpoints"
 POLICY_WEIGHTS, POLICY = "policy.safetensors", "policy.json"

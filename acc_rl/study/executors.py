@@ -84,7 +84,7 @@ def cores() -> int:
 
 @dataclass
 class Failures:
-    """Counts the attempts of this session that failed without getting further than those before, whoever made them."""
+    """Counts attempts since this command began that failed without getting further, whoever made them."""
 
     study: Study
     retries: int

@@ -12,7 +12,7 @@ from acc_rl.runs.config import read_spec
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.leases import Watch
 
-STUDY, LEASES, LOGS = "study.json", "leases", "logs"
+LEASES, LOGS = "leases", "logs"
 
 
 class StudyError(ValueError):
@@ -42,19 +42,21 @@ def open_study(folder: Path, name: str, source: str, scale: float, specs: Sequen
     for part in (LEASES, LOGS):
         (folder / part).mkdir(parents=True, exist_ok=True)
     watch = Watch(folder / LEASES)
-    while (lease := watch.take(STUDY)) is None:
+    while (lease := watch.take(records.STUDY)) is None:
         time.sleep(0.1)
     try:
-        there = read_study(folder) if (folder / STUDY).exists() else None
+        there = read_study(folder) if (folder / records.STUDY).exists() else None
         known = {spec.name: spec for spec in there.runs} if there else {}
         for spec in specs:
             _require_same(folder, known.get(spec.name, spec), spec)
         added = [spec for spec in specs if spec.name not in known]
         if there is None or added:
-            content = records.read_json(folder / STUDY) if there else {"name": name, "source": source, "scale": scale}
+            content = (
+                records.read_json(folder / records.STUDY) if there else {"name": name, "source": source, "scale": scale}
+            )
             content.setdefault("created", time.strftime("%Y-%m-%dT%H:%M:%S%z"))
             content["runs"] = [spec.as_dict() for spec in [*known.values(), *added]]
-            records.write_json(folder / STUDY, content)
+            records.write_json(folder / records.STUDY, content)
     finally:
         lease.end("finished")
     return Study(folder, name, source, scale, tuple(specs))
@@ -69,11 +71,11 @@ def _require_same(folder: Path, there: RunSpec, wanted: RunSpec) -> None:
 
 def read_study(folder: Path) -> Study:
     """What the folder says; run folders without study.json are a study too."""
-    if (folder / STUDY).exists():
-        content = records.read_json(folder / STUDY)
+    if (folder / records.STUDY).exists():
+        content = records.read_json(folder / records.STUDY)
         runs = content.get("runs")
         if not isinstance(runs, list):
-            raise records.RecordError(f"{folder / STUDY}: runs is no list")
+            raise records.RecordError(f"{folder / records.STUDY}: runs is no list")
         specs = [from_dict(each) for each in runs]
         return Study(
             folder, str(content.get("name")), str(content.get("source")), content.get("scale", 1), tuple(specs)
@@ -82,5 +84,5 @@ def read_study(folder: Path) -> Study:
         raise StudyError(f"{folder} is no folder")
     found = [read_spec(path.parent) for path in sorted(folder.glob(f"*/{records.SPEC}"))]
     if not found:
-        raise StudyError(f"{folder} holds no study: neither {STUDY} nor run folders")
+        raise StudyError(f"{folder} holds no study: neither {records.STUDY} nor run folders")
     return Study(folder, folder.name, str(folder), 1.0, tuple(found))

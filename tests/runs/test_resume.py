@@ -263,7 +263,6 @@ def test_an_env_that_cannot_be_brought_back_begins_a_new_episode(tmp_path, monke
         at_step(patch, 320, ask)  # 20 steps into an episode
         run(spec, tmp_path)
     models = []
-    at_step(monkeypatch, 321, lambda: None)
     original = Calibrated._setup_learn
 
     def setup(self, *args, **kwargs):

@@ -10,7 +10,7 @@ from tiny_studies import small_study, write_file
 from acc_rl.cli import main
 from acc_rl.runs import records
 from acc_rl.study.command import scale_told
-from acc_rl.study.folder import STUDY, open_study, read_study
+from acc_rl.study.folder import open_study, read_study
 from acc_rl.study.leases import Watch
 from acc_rl.study.presets import PRESETS
 from acc_rl.study.status import counts, last_row, study_status
@@ -63,7 +63,7 @@ def test_failed(half_done, capsys):
 
 
 def test_a_folder_of_runs_without_study_json_is_a_study(half_done, capsys):
-    (half_done.folder / STUDY).unlink()
+    (half_done.folder / records.STUDY).unlink()
     for spec in half_done.runs[:2]:
         records.write_json(half_done.folder / spec.name / records.SPEC, {**spec.as_dict(), "resolved": {}})
     assert sorted(each.state for each in study_status(read_study(half_done.folder))) == ["finished", "running"]
@@ -118,7 +118,7 @@ def test_a_study_can_grow_but_not_change(tmp_path):
     assert len(read_study(first.folder).runs) == 4
     with pytest.raises(ValueError, match="with other settings \\(steps: 400 there, 900 now\\): use another --out"):
         small_study(tmp_path, steps=900)
-    content = records.read_json(first.folder / STUDY)
+    content = records.read_json(first.folder / records.STUDY)
     assert (content["name"], content["source"], content["scale"]) == ("small", "test", 1.0)
     assert content["created"]
 
