@@ -136,6 +136,16 @@ def test_dictionaries(name, share):
     assert env.action_space.contains(model.predict(obs)[0])
 
 
+def test_shared_features_are_left_to_the_actors_loss():
+    env = SimpleMultiObsEnv(discrete_actions=False, channel_last=False)
+    model = make("acc", env, "MultiInputPolicy", seed=0, policy_kwargs={"share_features_extractor": True})
+    obs, _ = model.policy.obs_to_tensor(env.reset(seed=0)[0])
+    z, backward = model.critic.vjp(obs, th.zeros(1, *env.action_space.shape))
+    backward(th.ones_like(z))
+    assert model.critic.ensemble.theta.grad.any()
+    assert all(weight.grad is None for weight in model.critic.features_extractor.parameters())
+
+
 @every_algorithm
 def test_hindsight(name):
     model = make(
