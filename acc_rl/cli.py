@@ -275,7 +275,7 @@ class Report:
     """
 
     path: tyro.conf.Positional[Path]
-    """a study's folder, any folder of run folders, or one run's folder"""
+    """a study's folder, any folder of run folders, one run's folder, or a file of acc study pack"""
     out: Path = Path("report")
     """folder for index.html and the figures"""
     figures: Literal["pdf", "svg", "png"] | None = None
@@ -292,14 +292,18 @@ class Report:
     """port to serve on, 0 for any that is free"""
 
     def run(self) -> None:
+        from acc_rl.runs.archive import unpacked
+
         if self.watch:
             from acc_rl.report.serve import watch
 
-            watch(self.path, self.host, self.port, self.normalise, self.seed)
+            with unpacked(self.path) as path:
+                watch(path, self.host, self.port, self.normalise, self.seed)
             return
         from acc_rl.report.page import write
 
-        index, files = write(self.path, self.out, self.figures, self.normalise, self.seed)
+        with unpacked(self.path) as path:
+            index, files = write(path, self.out, self.figures, self.normalise, self.seed)
         print(f"{index}: open it in a browser" + f"; {len(files)} figures beside it" * bool(files))
 
 

@@ -25,25 +25,31 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
     return [
         (
             "One training step",
-            "Milliseconds; in brackets the ratio to ours. The floor is the bare matrix products of the same shapes.",
+            "In brackets the ratio to ours. Nothing in float32 can undercut the bare products of the same shapes.",
             ["update_step.py"],
         ),
-        ("A whole env step", "Env, policy, buffer, training and logging of `learn`.", ["env_step.py", *with_sbx]),
+        (
+            "A whole env step",
+            "Env, policy, buffer, training and logging of `learn`. SBX is SB3 in JAX; its TQC has two critics.",
+            ["env_step.py", *with_sbx],
+        ),
         (
             "Checkpoints and the replay buffer",
             "A full buffer of a million transitions, beside SB3's way to save as much.",
             ["checkpoint.py"],
         ),
-        ("Studies", "Workers, threads and Ray.", ["study.py"]),
+        ("Evaluation and value error", "What they add to training, with the paper's intervals.", ["shares.py"]),
+        ("Studies", "Workers, threads and Ray.", ["study.py", "--turns", "2", "--steps", "500"]),
         ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["report_page.py"]),
     ]
 
 
-def output(command: list[str]) -> str:
-    print("$ python", *command[1:], flush=True)
-    result = subprocess.run(command, capture_output=True, text=True)
+def output(words: list[str]) -> str:
+    """What the benchmark prints"""
+    print("$ python", *words, flush=True)
+    result = subprocess.run([sys.executable, str(HERE / words[0]), *words[1:]], capture_output=True, text=True)
     if result.returncode != 0:
-        return f"{result.stdout}failed: {result.stderr[-1000:]}"
+        sys.exit(f"{words[0]} failed, nothing was written:\n{result.stdout}{result.stderr[-2000:]}")
     print(result.stdout, flush=True)
     return re.sub(r"[ \t]+$", "", result.stdout, flags=re.MULTILINE).rstrip()
 
@@ -72,12 +78,11 @@ def main() -> None:
     page = [
         "# Performance",
         f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {cpu_name()}, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, {versions}.",
+        f"load {os.getloadavg()[0]:.1f} before the start, Python {platform.python_version()}, {versions}.",
         "Ratios are from one run each, with the contestants taking turns; times on a shared machine vary more.",
     ]
     for title, about, words in parts(args.sbx):
-        text = output([sys.executable, str(HERE / words[0]), *words[1:]])
-        page += [f"## {title}", f"{about} `python benchmarks/{' '.join(words[:1])}`", f"```\n{text}\n```"]
+        page += [f"## {title}", f"{about} `python benchmarks/{' '.join(words)}`", f"```\n{output(words)}\n```"]
     page += ["## Starting", "Best of five.", f"```\n{starts()}\n```"]
     args.write.write_text("\n\n".join(page) + "\n")
     print(f"written: {args.write}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from acc_rl.runs.config import read_toml
+from acc_rl.runs.records import RESULT
 from acc_rl.runs.spec import RunSpec
 from acc_rl.study.folder import Study, open_study, read_study
 from acc_rl.study.grid import UNSCALED, Grid, grid_from_dict
@@ -31,6 +32,7 @@ examples:
   acc study my.toml --ray auto                       a study of your own, on a Ray cluster
   acc study status studies/gym                       how far it is (--json for programs)
   acc study failed studies/gym                       what went wrong
+  acc study pack studies/gym gym.tar.gz              its records in one small file, to keep or to send
 
 presets:
 """ + "\n".join(f"  {name:<17} {about}" for name, (about, _) in PRESETS.items())
@@ -187,6 +189,29 @@ class Failed:
         )
 
 
+@dataclass(frozen=True)
+class Pack:
+    """Write the records of a study to one small file, which acc report reads: no weights, no replay buffers.
+
+    example:
+      acc study pack studies/gym gym.tar.gz
+      acc report gym.tar.gz
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """the study's folder"""
+    file: tyro.conf.Positional[Path]
+    """the file to write, NAME.tar.gz"""
+
+    def run(self) -> None:
+        from acc_rl.runs.archive import pack
+
+        names = pack(self.folder, self.file)
+        finished = sum((self.folder / name / RESULT).exists() for name in names)
+        size = self.file.stat().st_size / 1e3
+        print(f"{self.file}: records of {len(names)} runs, {finished} of them finished, {size:.0f} kB")
+
+
 def find_grid(name: str) -> Grid:
     if name in PRESETS:
         return PRESETS[name][1]
@@ -234,7 +259,7 @@ def _plain(console: Console) -> Any:
 
 
 def parse_study(arguments: Sequence[str], registry: Any) -> Any:
-    if arguments and arguments[0] in ("status", "failed"):
-        command: type[Any] = Status if arguments[0] == "status" else Failed
+    commands = {"status": Status, "failed": Failed, "pack": Pack}
+    if arguments and (command := commands.get(arguments[0])):
         return tyro.cli(command, prog=f"acc study {arguments[0]}", args=list(arguments[1:]), registry=registry)
     return tyro.cli(Run, prog="acc study", description=EXAMPLES, args=list(arguments), registry=registry)
