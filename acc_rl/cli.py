@@ -232,34 +232,15 @@ class Theorem:
     """folder to write to"""
 
     def run(self) -> None:
-        import numpy as np
         from rich.console import Console
-        from rich.progress import Progress
 
-        from acc_rl.core import tabular, theorem
-        from acc_rl.report import theory
+        from acc_rl.report.theory import demonstrate
 
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}, but must be >= 0")
-        for_walk, for_returns = np.random.default_rng(self.seed).spawn(2)
-        simulated = theorem.biases(self.returns, self.repeats, for_returns)
-        self.out.mkdir(parents=True, exist_ok=True)
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("walk", total=self.steps)
-            walk = tabular.walk(
-                tabular.grid_world(),
-                self.steps,
-                self.walks,
-                for_walk,
-                progress=lambda step: bar.update(task, completed=step),
-            )
-            rows = list(bar.track(simulated, total=len(theorem.CASES) * len(self.returns), description="returns"))
-            drawn = bar.add_task("figures", total=None)
-            paths = theory.write(self.out, "theorem", theory.theorem_chart(rows), [row.as_dict() for row in rows])
-            paths += theory.write(self.out, "tabular", theory.tabular_chart(walk), theory.walk_rows(walk))
-            bar.update(drawn, total=1, completed=1)
-        console = Console(width=200)  # a narrow terminal may wrap lines, but no number is cut off
-        console.print(theory.theorem_table(rows), theory.tabular_table(walk), sep="\n\n")
+        tables, paths = demonstrate(self.returns, self.repeats, self.walks, self.steps, self.seed, self.out)
+        # a narrow terminal may wrap lines, but no number is cut off
+        Console(width=200).print(*tables, sep="\n\n")
         print("written: " + " ".join(map(str, paths)))
 
 

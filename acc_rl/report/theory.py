@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 import altair as alt
 import numpy as np
 import vl_convert
+from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
-from acc_rl.core import theorem
+from acc_rl.core import tabular, theorem
 from acc_rl.core.tabular import ALGORITHMS, Walk, mean_and_error
 from acc_rl.core.theorem import Row
 
@@ -41,6 +43,26 @@ SHAPES = {
     "rare loss": "triangle-down",
 }
 BIAS = "bias (standard deviations of a return)"
+
+
+def demonstrate(
+    returns: Sequence[int], repeats: int, walks: int, steps: int, seed: int, out: Path
+) -> tuple[list[Table], list[Path]]:
+    """Simulate both, with a progress bar; write their figures to ``out``."""
+    for_walk, for_returns = np.random.default_rng(seed).spawn(2)
+    simulated = theorem.biases(returns, repeats, for_returns)
+    out.mkdir(parents=True, exist_ok=True)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("walk", total=steps)
+        walk = tabular.walk(
+            tabular.grid_world(), steps, walks, for_walk, progress=lambda step: bar.update(task, completed=step)
+        )
+        rows = list(bar.track(simulated, total=len(theorem.CASES) * len(returns), description="returns"))
+        drawn = bar.add_task("figures", total=None)
+        paths = write(out, "theorem", theorem_chart(rows), [row.as_dict() for row in rows])
+        paths += write(out, "tabular", tabular_chart(walk), walk_rows(walk))
+        bar.update(drawn, total=1, completed=1)
+    return [theorem_table(rows), tabular_table(walk)], paths
 
 
 def theorem_table(rows: Sequence[Row]) -> Table:
