@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
 from acc_rl.nn.ensemble import Ensemble
-from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, gradient, sample, squashed_gaussian
+from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, gradient, sample
 
 Backward = Callable[..., None]
 """gradients with respect to results -> the parameters' ``grad``"""
@@ -33,12 +33,12 @@ def through_features(
     out, pullback = net.vjp(th.cat((features.detach(), *others), dim=1) if others else features.detach())
 
     def backward(grad: th.Tensor) -> None:
-        if not learned:
-            pullback(grad)
-            return
-        assert module.optimizer is not None
-        module.optimizer.zero_grad()
-        features.backward(pullback(grad, inputs=slice(features.shape[1])))
+        if learned or not learn:  # features left to somebody else may hold that one's gradient
+            assert module.optimizer is not None
+            module.optimizer.zero_grad()
+        d_features = pullback(grad, inputs=slice(features.shape[1]) if learned else None)
+        if learned:
+            features.backward(d_features)
 
     return out, backward
 
@@ -98,8 +98,6 @@ class GaussianActor(_Actor):
     def action_log_prob(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
         """a ~ pi(s) and log pi(a|s), (batch, n_actions) and (batch,)"""
         outputs = self.outputs(obs)
-        if th.is_grad_enabled():
-            return squashed_gaussian(outputs, _noise(outputs))
         return sample(outputs, _noise(outputs))[:2]
 
     def action_log_prob_vjp(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor, Backward]:

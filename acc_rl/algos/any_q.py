@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.algos.estimates import mean_of_critics
 from acc_rl.core.bias import BiasSettings
 from acc_rl.nn.q_beta import SHIFT_RANGE, shift
 
@@ -26,8 +27,8 @@ class AnyQ(Calibrated):
         return self.critic_target  # type: ignore[attr-defined, no-any-return]
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """The mean of the critics, for critics as SB3's: (obs, actions) -> one (batch, 1) for each"""
-        return th.cat(self.critic(obs, actions), dim=1).mean(dim=1)  # type: ignore[attr-defined]
+        """The mean of the critics, for critics as SB3's and sb3-contrib's"""
+        return mean_of_critics(self.critic(obs, actions))  # type: ignore[attr-defined]
 
     def _setup_model(self) -> None:
         super()._setup_model()

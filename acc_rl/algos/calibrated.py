@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -115,12 +116,14 @@ class Calibrated(OffPolicyAlgorithm):
         return self.bias_rule.beta
 
     def _setup_model(self) -> None:
-        self.bias = self.default_bias.merged(self.bias)  # load(..., bias={...}) arrives here
+        # load(..., bias={...}) arrives here, and changes what was saved
+        self.default_bias = self.bias = self.default_bias.merged(self.bias)
         self.check_settings()
-        chosen = self._choose_replay_buffer()
+        chosen, given = self._choose_replay_buffer(), dict(self.replay_buffer_kwargs)
         super()._setup_model()
-        if chosen:
-            self.replay_buffer_class = None  # SB3 has put its own there, which a loaded model would take
+        if chosen:  # SB3 has put its own there, which a loaded model would take
+            self.replay_buffer_class, self.replay_buffer_kwargs = None, given
+            self.optimize_memory_usage = False  # in SB3's sense, which makes ``learn`` mark ends that are none
         self.bias_rule = self.make_bias_rule()
         self.tracker = ReturnTracker(self.n_envs, self.gamma, self.bias)
 
@@ -202,7 +205,8 @@ class Calibrated(OffPolicyAlgorithm):
 
         self.largest_reward = max(self.largest_reward, float(np.abs(reward).max()))
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
-        timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
+        limits = replay_buffer.handle_timeout_termination  # else the critic takes them for terminals
+        timeouts = [limits and info.get("TimeLimit.truncated", False) for info in infos]
         ended = self.tracker.add(obs, buffer_action, raw_reward, dones, timeouts, final)
         if ended and self.bias_rule.due(self.num_timesteps):
             self._calibrate()
@@ -217,6 +221,8 @@ class Calibrated(OffPolicyAlgorithm):
             (lambda rewards: rewards) if normalizer is None else normalizer.normalize_reward,
         )
         if pairs is None:
+            warnings.warn(f"bias.tail is {self.bias.tail}, which leaves no pair to compare: beta stays", stacklevel=2)
+            self.tracker.trim()
             return
         values = self._batched(self.value_estimate, pairs.observations, pairs.actions)
         gap = float(np.mean(pairs.returns - values))
@@ -314,8 +320,6 @@ class _CalibrationState:
 def _map_arrays(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: _map_arrays(function, value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_map_arrays(function, value) for value in tree]
     return function(tree)
 
 

@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBuff
 from torch import nn
 
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.algos.estimates import chosen
 from acc_rl.core.bias import BiasSettings
 from acc_rl.nn.losses import quantile_huber_loss
 from acc_rl.nn.q_beta import double_mix, dropped_per_net, truncate
@@ -57,7 +58,7 @@ class GreedyQ(Calibrated):
         """Q of the online network, (batch, n_actions)"""
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        return self.q_values(obs).gather(1, actions.long().reshape(-1, 1)).squeeze(1)
+        return chosen(self.q_values(obs), actions)
 
     def tail_value(self, obs: PyTorchObs) -> th.Tensor:
         return self.q_values(obs).amax(dim=1)

@@ -20,19 +20,19 @@ def value_estimate(model: OffPolicyAlgorithm) -> Estimate:
         return model.value_estimate
     network: Any
     if (network := getattr(model, "quantile_net", None)) is not None:
-        return lambda obs, actions: _chosen(network(obs).mean(dim=1), actions)
+        return lambda obs, actions: chosen(network(obs).mean(dim=1), actions)
     if (network := getattr(model, "q_net", None)) is not None:
-        return lambda obs, actions: _chosen(network(obs), actions)
+        return lambda obs, actions: chosen(network(obs), actions)
     if (network := getattr(model, "critic", None)) is not None:
-        return lambda obs, actions: _mean(network(obs, actions))
+        return lambda obs, actions: mean_of_critics(network(obs, actions))
     raise ValueError(f"{type(model).__name__} has no critic: expected critic, q_net or quantile_net")
 
 
-def _chosen(q: th.Tensor, actions: th.Tensor) -> th.Tensor:
+def chosen(q: th.Tensor, actions: th.Tensor) -> th.Tensor:
     return q.gather(1, actions.long().reshape(-1, 1)).squeeze(1)
 
 
-def _mean(outputs: th.Tensor | tuple[th.Tensor, ...]) -> th.Tensor:
+def mean_of_critics(outputs: th.Tensor | tuple[th.Tensor, ...]) -> th.Tensor:
     """SB3's critics give one (batch, 1) each, sb3-contrib's TQC (batch, nets, atoms)"""
     if isinstance(outputs, tuple):
         return th.cat(outputs, dim=1).mean(dim=1)

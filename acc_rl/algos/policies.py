@@ -49,13 +49,13 @@ class EnsembleCritic(BaseModel):
         n_inputs = features_dim + get_action_dim(action_space)
         self.ensemble = Ensemble(n_critics, n_inputs, net_arch, n_atoms, activation_fn)
 
-    def forward(self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None) -> th.Tensor:
-        """-> (n_critics, batch, n_atoms), or of the ``n_first`` critics alone"""
+    def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
+        """-> (n_critics, batch, n_atoms)"""
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
         inputs = th.cat([features, actions.to(features.dtype)], dim=1)  # some envs act in double precision
-        return self.ensemble(inputs, n_first)  # type: ignore[no-any-return]
+        return self.ensemble(inputs)  # type: ignore[no-any-return]
 
     def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
         """``forward``, and the way back from a gradient with respect to it to the parameters' ``grad``"""
@@ -64,7 +64,7 @@ class EnsembleCritic(BaseModel):
     def action_vjp(
         self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None
     ) -> tuple[th.Tensor, Callable[[th.Tensor], th.Tensor]]:
-        """``forward``, and the way back from a gradient with respect to it to that of the actions"""
+        """``forward``, or the ``n_first`` critics alone, and the way back from its gradient to that of the actions"""
         with th.no_grad():
             features = self.extract_features(obs, self.features_extractor)
         z, pullback = self.ensemble.vjp(th.cat([features, actions], dim=1), n_first)

@@ -44,12 +44,14 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         learning_rate: float | Schedule = 1e-3,
         *,
         learning_starts: int = 5000,
+        batch_size: int = 100,
         n_critics: int = 2,
         exploration_noise: float = 0.1,
         **kwargs: Any,
     ) -> None:
         self.exploration_noise = exploration_noise
-        super().__init__(policy, env, learning_rate, learning_starts=learning_starts, n_critics=n_critics, **kwargs)
+        kwargs.update(learning_starts=learning_starts, batch_size=batch_size, n_critics=n_critics)
+        super().__init__(policy, env, learning_rate, **kwargs)
 
     def check_settings(self) -> None:
         super().check_settings()
@@ -60,12 +62,14 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         super()._setup_model()
         self._actor_parameters = list(self.actor.parameters())
         self._actor_target_parameters = list(self.actor_target.parameters())
-        if self.action_noise is None and self.exploration_noise > 0:
+        self._own_noise = self.action_noise is None
+        if self._own_noise and self.exploration_noise > 0:
             n = get_action_dim(self.action_space)
             self.action_noise = NormalActionNoise(np.zeros(n), np.full(n, self.exploration_noise))
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_actor_parameters", "_actor_target_parameters"]
+        own = ["action_noise"] if self._own_noise else []  # a loaded model makes it anew, for its number of envs
+        return [*super()._excluded_save_params(), *own, "_actor_parameters", "_actor_target_parameters"]
 
     def make_bias_rule(self) -> FixedBias:
         return FixedBias(0.0, self.bias)

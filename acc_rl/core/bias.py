@@ -45,6 +45,9 @@ class BiasSettings:
             math.isfinite(low) and math.isfinite(high) and low < high,
             "low < high, both finite",
         )
+        for name in ("start", "lr", "moving_average"):
+            value = getattr(self, name)
+            _require(name, value, isinstance(value, (int, float)) and not isinstance(value, bool), "a number")
         _require("start", self.start, low <= self.start <= high, f"a number in [{low}, {high}]")
         _require("lr", self.lr, math.isfinite(self.lr) and self.lr > 0, "a positive number")
         for name in ("update_interval", "pairs_kept"):
@@ -127,7 +130,7 @@ class FixedBias:
         return {"beta": self.beta, "scale": self.scale, "last_update": self.last_update}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.beta, self.scale, self.last_update = state["beta"], state["scale"], state["last_update"]
+        self.scale, self.last_update = state["scale"], state["last_update"]
 
 
 class AdaptiveBias(FixedBias):
@@ -141,5 +144,12 @@ class AdaptiveBias(FixedBias):
         """beta = clip(beta + lr * gap / (scale + 1e-8), low, high)"""
         super().update(gap, step)
         assert self.scale is not None
+        self.beta = self._clipped(self.beta + self.settings.lr * gap / (self.scale + EPS))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.beta = self._clipped(state["beta"])  # it may have been saved with another range
+
+    def _clipped(self, beta: float) -> float:
         low, high = self.settings.range
-        self.beta = min(max(self.beta + self.settings.lr * gap / (self.scale + EPS), low), high)
+        return min(max(beta, low), high)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 LARGE = 2**25
 """multiplications per net from which separate products beat the batched call on CPUs"""
@@ -60,34 +59,6 @@ class _Trace(NamedTuple):
     """from z to its activation, unless that is ReLU"""
 
 
-class _Layers(torch.autograd.Function):
-    """All layers of all nets as one node of the graph."""
-
-    @staticmethod
-    def forward(ctx: Any, ensemble: Ensemble, n_first: int | None, x: Tensor, theta: Tensor, *extra: Tensor) -> Tensor:
-        out, ctx.trace = ensemble.trace(x, ensemble.layers(theta, n_first))
-        ctx.ensemble, ctx.n_first = ensemble, n_first
-        ctx.save_for_backward(theta)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        needs_x, needs_theta, *needs_extra = ctx.needs_input_grad[2:]
-        (theta,) = ctx.saved_tensors
-        ensemble: Ensemble = ctx.ensemble
-        d_theta = (torch.empty_like if ctx.n_first is None else torch.zeros_like)(theta) if needs_theta else None
-        slots = ensemble.layers(d_theta, ctx.n_first) if d_theta is not None else None
-        # parameters of the activation, if it has any (PReLU)
-        extra = [p for p, needed in zip(ensemble.activation.parameters(), needs_extra, strict=True) if needed]
-        d_x, d_extra = ensemble.backward(ctx.trace, grad, slots, extra, slice(None) if needs_x else None)
-        filled = iter(d_extra)
-        return None, None, d_x, d_theta, *(next(filled) if needed else None for needed in needs_extra)
-
-
-_run: Callable[..., Tensor] = _Layers.apply
-
-
 class _Views:
     """The layers of a flat tensor; made once, and again when the tensor has moved."""
 
@@ -134,35 +105,34 @@ class Ensemble(nn.Module):
         self.is_relu = activation is nn.ReLU
         self._own_layers, self._grad_layers = _Views(self.layers), _Views(self.layers)
 
-    def layers(self, theta: Tensor, n_first: int | None = None) -> Layers:
+    def layers(self, theta: Tensor) -> Layers:
         """Weights (n_nets, n_out, n_in) and biases (n_nets, n_out, 1) of each layer, as views of ``theta``"""
         views = [part.view(shape) for part, shape in zip(theta.split(self._lengths), self._shapes, strict=True)]
-        if n_first is not None:
-            views = [view[:n_first] for view in views]
         return list(zip(views[::2], views[1::2], strict=True))
 
-    def forward(self, x: Tensor, n_first: int | None = None) -> Tensor:
-        """(batch, n_inputs) -> (n_nets, batch, n_outputs), or of the ``n_first`` nets alone"""
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, n_inputs) -> (n_nets, batch, n_outputs), for autograd too"""
         assert x.shape == (len(x), self.sizes[0])
-        if torch.is_grad_enabled():
-            out = _run(self, n_first, x.t(), self.theta, *self.activation.parameters())
-        else:
-            out, _ = self.trace(x.t(), self._first(n_first))
-        return out.transpose(1, 2)
-
-    def _first(self, n_first: int | None) -> Layers:
-        layers = self._own_layers(self.theta)
-        return layers if n_first is None else [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
+        if not torch.is_grad_enabled():
+            return self.trace(x.t(), self._own_layers(self.theta))[0].transpose(1, 2)
+        (weight, bias), *others = self.layers(self.theta)
+        h = torch.baddbmm(bias, weight, x.t().expand(self.n_nets, -1, -1))
+        for weight, bias in others:
+            h = torch.baddbmm(bias, weight, self.activation(h))
+        return h.transpose(1, 2)
 
     def vjp(self, x: Tensor, n_first: int | None = None) -> tuple[Tensor, Pullback]:
-        """``forward`` without autograd, and the way back from a gradient with respect to its result.
+        """``forward`` (or of the ``n_first`` nets alone) without autograd, and the way back from its result's gradient.
 
         ``pullback(grad)`` leaves the parameters' gradients in their ``grad``, in place of what was there.
         ``pullback(grad, parameters=False, inputs=slice(k, None))`` returns those of x[:, k:].
         """
         assert x.shape == (len(x), self.sizes[0])
         assert not x.requires_grad
-        out, trace = self.trace(x.t(), self._first(n_first))
+        layers = self._own_layers(self.theta)
+        if n_first is not None:
+            layers = [(weight[:n_first], bias[:n_first]) for weight, bias in layers]
+        out, trace = self.trace(x.t(), layers)
 
         def pullback(grad: Tensor, *, parameters: bool = True, inputs: slice | None = None) -> Tensor | None:
             assert n_first is None or not parameters

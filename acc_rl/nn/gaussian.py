@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 EPS = 1e-6
@@ -16,11 +13,15 @@ EPS = 1e-6
 
 
 def sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """What ``squashed_gaussian`` computes, and what ``gradient`` needs of it."""
+    """a = tanh(mean + exp(log_std) * noise), log pi(a), (batch, n_actions) and (batch,), and what ``gradient`` needs.
+
+    ``outputs`` are the means, then the logarithms of the standard deviations, (batch, 2 * n_actions); the latter are
+    clipped to [-20, 2].
+    """
     mean, raw = outputs.chunk(2, dim=1)
     assert mean.shape == noise.shape
     log_std = raw.clamp(LOG_STD_MIN, LOG_STD_MAX)
-    spread = log_std.exp().mul_(noise)
+    spread = log_std.exp() * noise
     actions = (mean + spread).tanh_()
     slope = 1 - actions.square()
     inside = slope + EPS
@@ -37,24 +38,3 @@ def gradient(saved: tuple[Tensor, ...], d_actions: Tensor, d_log_prob: Tensor) -
     # zero where the clip acts
     d_log_std = torch.ops.aten.hardtanh_backward((d_mean * spread).sub_(d_log_prob), raw, LOG_STD_MIN, LOG_STD_MAX)
     return torch.cat((d_mean, d_log_std), dim=1)
-
-
-class _SquashedGaussian(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        actions, log_prob, saved = sample(outputs, noise)
-        ctx.save_for_backward(*saved)
-        return actions, log_prob
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_actions: Tensor, d_log_prob: Tensor) -> tuple[Tensor, None]:
-        return gradient(ctx.saved_tensors, d_actions, d_log_prob), None
-
-
-squashed_gaussian: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = _SquashedGaussian.apply
-"""(outputs, noise) -> a = tanh(mean + exp(log_std) * noise) and log pi(a), (batch, n_actions) and (batch,).
-
-``outputs`` are the means, then the logarithms of the standard deviations, (batch, 2 * n_actions); the latter are
-clipped to [-20, 2].
-"""

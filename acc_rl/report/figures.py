@@ -55,13 +55,13 @@ def mean_and_std(
 
 
 def per_task(
-    source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str
+    source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str, zero: bool = False
 ) -> tuple[list[Panel], str]:
     panels, sizes, counts = [], set(), []
     for task in source.study.tasks:
         data, size = mean_and_std(source, task, labels, part, name, wanted)
         if data[SERIES]:
-            panels.append(curves(task, data, source.looks, STEPS, y))
+            panels.append(curves(task, data, source.looks, STEPS, y, zero=zero))
             sizes.add(size)
             counts += data["n"]
     what = "" if source.study.single else "Mean ± standard deviation over runs. "
@@ -134,7 +134,7 @@ def calibration(source: Source) -> list[Figure]:
     for name, letter, title in kinds:
         labels = [label for label in adaptive(source, name) if label not in covered]
         covered |= set(labels)
-        panels, note = per_task(source, labels, "training", name, EVALUATION_FILTER, letter)
+        panels, note = per_task(source, labels, "training", name, EVALUATION_FILTER, letter, zero=True)
         if not panels:
             continue
         direction = "Larger d is more pessimism" if letter == "d" else "Larger β is more optimism"
@@ -165,7 +165,7 @@ def single_seeds(source: Source, task: str, labels: Sequence[str], name: str, le
             some = some[thin(len(some))]
             line: dict[str, list[Any]] = {SERIES: [run.label] * len(some), "line": [f"seed {run.seed}"] * len(some)}
             parts.append({**line, "x": whole(onto[some]), "y": numbers(row[some], 4)})
-    return curves(task, stack(parts), source.looks, STEPS, letter) if parts else None
+    return curves(task, stack(parts), source.looks, STEPS, letter, zero=True) if parts else None
 
 
 def value_error(source: Source) -> Figure | None:

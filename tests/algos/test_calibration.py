@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import sb3_contrib
 import torch as th
-from small import ADAPTIVE, OWN, SOFT
+from small import ADAPTIVE, BIAS, OWN, SOFT, ShortPendulum, make
 from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap
+
+from acc_rl import AnyQ
 
 # the missing tail of the return at step t is gamma^(LIMIT - t) * Q
 MISSING = np.array([GAMMA ** (LIMIT - t) * Q for t in range(LIMIT)])
@@ -77,3 +80,29 @@ def test_targets_grow_with_beta(name):
         assert means == sorted(means)
         spans.append(means[-1] - means[0])
     assert max(spans) > 0
+
+
+def test_a_tail_longer_than_the_episodes_says_so_and_keeps_no_more_than_it_may():
+    model = make("acc", ShortPendulum(), bias={**BIAS, "tail": ("drop", 20)}, learning_starts=10**6)
+    with pytest.warns(UserWarning, match=r"bias.tail is \('drop', 20\), which leaves no pair"):
+        model.learn(1000)
+    assert model.tracker.n_pairs <= BIAS["pairs_kept"]
+    assert model.beta == model.bias.start
+
+
+def test_time_limits_that_are_terminals_for_the_critic_have_no_tail():
+    returns = []
+    for handled in (True, False):
+        kwargs = {"handle_timeout_termination": handled}
+        model = make("td3", ShortPendulum(), replay_buffer_kwargs=kwargs, bias={**BIAS, "tail": "bootstrap"}, seed=0)
+        model.tail_value = lambda obs: th.full((len(obs),), 1000.0)
+        model.learn(110)
+        returns.append(model._bias_metrics["mean_return"])
+    expected = 1000 * np.mean([0.99 ** (20 - t) for t in range(20)])
+    assert returns[0] - returns[1] == pytest.approx(expected, rel=1e-4)
+
+
+def test_any_q_in_front_of_the_tqc_of_sb3_contrib():
+    model = type("ShiftedTQC", (AnyQ, sb3_contrib.TQC), {})("MlpPolicy", ShortPendulum(), learning_starts=60, bias=BIAS)
+    model.learn(200)
+    assert model.bias_rule.last_update > 0

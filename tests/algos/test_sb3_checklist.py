@@ -1,5 +1,7 @@
 """Everything that SB3's off-policy algorithms can do, with ours in their place."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch as th
@@ -146,6 +148,19 @@ def test_shared_features_are_left_to_the_actors_loss():
     assert all(weight.grad is None for weight in model.critic.features_extractor.parameters())
 
 
+def test_shared_features_rest_while_td3s_actor_does():
+    env = SimpleMultiObsEnv(discrete_actions=False, channel_last=False)
+    model = make("td3", env, "MultiInputPolicy", seed=0, policy_kwargs={"share_features_extractor": True})
+    model.learn(100)
+    moved = []
+    for _ in range(4):  # the actor is updated in every second step
+        before = [weight.clone() for weight in model.actor.features_extractor.parameters()]
+        model.train(1, 16)
+        after = model.actor.features_extractor.parameters()
+        moved.append(any(not th.equal(a, b) for a, b in zip(before, after, strict=True)))
+    assert sorted(moved) == [False, False, True, True]
+
+
 @every_algorithm
 def test_hindsight(name):
     model = make(
@@ -275,20 +290,62 @@ def test_load_without_env_predicts_and_can_take_new_bias_settings(name, tmp_path
     model = make(name, env_class(name)())
     model.learn(200)
     model.save(tmp_path / "model")
-    loaded = type(model).load(tmp_path / "model", bias={**BIAS, "update_interval": 77})
-    assert loaded.bias_rule.settings.update_interval == 77
+    loaded = type(model).load(tmp_path / "model", bias={"update_interval": 77})
+    assert loaded.bias_rule.settings == replace(model.bias, update_interval=77)
     assert loaded.beta == model.beta
     assert loaded.action_space.contains(loaded.predict(np.zeros(3))[0])
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (3, 1)])
 @every_algorithm
-def test_load_with_another_number_of_envs(name, tmp_path):
-    model = make(name, env_class(name)())
+def test_load_with_another_number_of_envs(name, before, after, tmp_path):
+    model = make(name, make_vec_env(env_class(name), n_envs=before))
     model.learn(207)
     model.save(tmp_path / "model")
-    loaded = type(model).load(tmp_path / "model", env=make_vec_env(env_class(name), n_envs=2))
+    loaded = type(model).load(tmp_path / "model", env=make_vec_env(env_class(name), n_envs=after))
     loaded.learn(80, reset_num_timesteps=False)
     assert {len(e) for e in loaded.tracker.episodes} == {20}
+
+
+def saved(path, name, **kwargs):
+    model = make(name, env_class(name)(), **kwargs)
+    model.learn(120)
+    model.save(path / "model")
+    return lambda **changes: type(model).load(path / "model", env=env_class(name)(), **changes)
+
+
+def test_load_with_another_number_of_dropped_atoms(tmp_path):
+    load = saved(tmp_path, "tqc", dropped_per_net=2)
+    assert dict(load(dropped_per_net=5).bias_metrics())["dropped_per_net"] == 5
+    assert dict(load(bias={"range": (0.0, 6.0)}).bias_metrics())["dropped_per_net"] == 2
+
+
+def test_load_with_a_range_that_beta_has_left(tmp_path):
+    model = saved(tmp_path, "acc", bias={**BIAS, "start": 4.5})(bias={"start": 1.0, "range": (0.0, 2.0)})
+    assert model.beta == 2.0
+    model.learn(60, reset_num_timesteps=False)
+
+
+def test_load_with_another_exploration(tmp_path):
+    load = saved(tmp_path, "td3")
+    assert load(exploration_noise=0.4).action_noise._sigma == 0.4
+    assert load(exploration_noise=0.0).action_noise is None
+    given = saved(tmp_path, "td3", action_noise=NormalActionNoise(np.zeros(1), np.ones(1)))
+    assert given(exploration_noise=0.4).action_noise._sigma == 1.0
+
+
+def test_load_with_other_n_step_returns(tmp_path):
+    load = saved(tmp_path, "sac", n_steps=3)
+    buffer = load(n_steps=5, gamma=0.5).replay_buffer
+    assert (buffer.n_steps, buffer.gamma) == (5, 0.5)
+    assert load(n_steps=1).learn(60, reset_num_timesteps=False).num_timesteps == 180
+
+
+def test_learning_again_marks_no_end_that_is_none():
+    model = make("sac", env_class("sac")(), optimize_memory_usage=True)
+    model.learn(70)
+    model.learn(10, reset_num_timesteps=False)
+    assert not model.replay_buffer.dones[69]  # within an episode of 20 steps
 
 
 @every_algorithm

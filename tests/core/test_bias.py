@@ -73,19 +73,32 @@ def test_beta_stays_in_range_and_follows_the_sign_of_the_gap(gaps):
         assert (rule.beta - before) * gap >= 0
 
 
-@pytest.mark.parametrize("rule", [AdaptiveBias(), FixedBias(1.0)])
-def test_state_goes_on_where_it_was_saved(rule):
+@pytest.mark.parametrize("make", [AdaptiveBias, lambda: FixedBias(1.0)])
+def test_state_goes_on_where_it_was_saved(make):
+    rule, copy = make(), make()
     rule.update(3.0, 25_000)
-    copy = type(rule)() if isinstance(rule, AdaptiveBias) else FixedBias(0.0)
     copy.load_state_dict(json.loads(json.dumps(rule.state_dict())))
     for r in (rule, copy):
         r.update(-7.0, 26_000)
     assert copy.state_dict() == rule.state_dict()
 
 
+def test_what_was_set_comes_before_what_was_saved():
+    fixed, narrow = FixedBias(1.0), AdaptiveBias(BiasSettings(start=1.0, range=(0.0, 2.0)))
+    for rule in (fixed, narrow):
+        rule.load_state_dict({"beta": 4.5, "scale": 3.0, "last_update": 7})
+        assert (rule.scale, rule.last_update) == (3.0, 7)
+    assert fixed.beta == 1.0
+    assert narrow.beta == 2.0
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("start", "a"),
+        ("lr", "0.1"),
+        ("lr", True),
+        ("moving_average", None),
         ("range", (5.0, 0.0)),
         ("range", (0.0, float("inf"))),
         ("range", 5),
