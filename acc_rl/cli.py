@@ -273,15 +273,15 @@ class Report:
     """port to serve on, 0 for any that is free"""
 
     def run(self) -> None:
-        from acc_rl.runs.archive import unpacked
-
         if self.watch:
             from acc_rl.report.serve import watch
 
-            with unpacked(self.path) as path:
-                watch(path, self.host, self.port, self.normalise, self.seed)
+            if self.path.is_file():
+                raise ValueError(f"{self.path} is a file, which does not change: leave --watch out")
+            watch(self.path, self.host, self.port, self.normalise, self.seed)
             return
         from acc_rl.report.page import write
+        from acc_rl.runs.archive import unpacked
 
         with unpacked(self.path) as path:
             index, files = write(path, self.out, self.figures, self.normalise, self.seed)

@@ -87,6 +87,8 @@ def test_too_much_is_refused(study, tmp_path, monkeypatch):
 def test_the_command_tells_what_it_wrote_and_what_is_wrong(study, tmp_path, capsys):
     assert main(["study", "pack", str(study), str(tmp_path / "small.tar.gz")]) == 0
     assert "records of 23 runs, 22 of them finished" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "small.tar.gz"), "--watch"]) == 2
+    assert "leave --watch out" in capsys.readouterr().err
     assert main(["study", "pack", str(study), str(tmp_path / "small.zip")]) == 2
     assert "must end in .tar.gz" in capsys.readouterr().err
     assert main(["study", "pack", str(tmp_path), str(tmp_path / "b.tar.gz")]) == 2
