@@ -13,10 +13,6 @@ from pathlib import Path, PurePosixPath
 
 from acc_rl.runs import records
 
-NAMES = (
-    *(records.SPEC, records.PROVENANCE, records.RESULT),
-    *(records.EVALUATIONS, records.TRAINING, records.VALUE_ERROR, records.CLOCK),
-)
 SUFFIX = ".tar.gz"
 LARGEST = 1 << 30
 """bytes of all records together"""
@@ -29,7 +25,7 @@ def pack(folder: Path, file: Path) -> list[str]:
     runs = sorted(each.parent for each in folder.glob(f"*/{records.SPEC}"))
     if not runs:
         raise records.RecordError(f"{folder}: holds no run (a run's folder has a {records.SPEC})")
-    paths = [folder / records.STUDY, *(run / name for run in runs for name in NAMES)]
+    paths = [folder / records.STUDY, *(run / name for run in runs for name in records.RECORDS)]
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in filter(Path.exists, paths):
@@ -66,7 +62,8 @@ def _write(archive: tarfile.TarFile, folder: Path) -> None:
     left = LARGEST
     for member in archive:
         parts = PurePosixPath(member.name).parts
-        known = parts == (records.STUDY,) or (len(parts) == 2 and parts[0] not in ("/", "..") and parts[1] in NAMES)
+        inside = not member.name.startswith("/") and ".." not in parts
+        known = parts == (records.STUDY,) or (inside and len(parts) == 2 and parts[1] in records.RECORDS)
         data = archive.extractfile(member) if known and member.isreg() else None
         if data is None:
             raise tarfile.TarError(f"{member.name!r} is no record")

@@ -104,15 +104,15 @@ class EvaluationCallback(BaseCallback):
         self.make_env, self.every, self.episodes, self.run_seed = make_env, every, episodes, run_seed
         self.interrupt = interrupt
         """called at each step of an evaluation; may raise to end it, as if it had not begun"""
-        self.number = 0
-        """evaluations so far"""
+        self.number, self.next = 0, 0
+        """evaluations so far, and the env step of the next"""
         self.seconds = 0.0
         self.last: dict[str, Any] | None = None
         self._envs: list[gym.Env[Any, Any]] = []
 
     def _on_rollout_start(self) -> None:
         # between training and the next step: what is evaluated is what the steps so far have made of the policy
-        if self.model.num_timesteps >= self.number * self.every:
+        if self.model.num_timesteps >= self.next:
             self.evaluate()
 
     def _on_step(self) -> bool:
@@ -138,7 +138,8 @@ class EvaluationCallback(BaseCallback):
         for key in ("mean_return", "std_return", "success"):
             if key in self.last:
                 self.logger.record(f"evaluation/{key}", self.last[key])
-        self.number = max(self.number, self.model.num_timesteps // self.every) + 1
+        self.number += 1
+        self.next = (self.model.num_timesteps // self.every + 1) * self.every
         self.seconds += time.perf_counter() - start
 
     def _act(self, obs: Any) -> Any:
@@ -146,10 +147,10 @@ class EvaluationCallback(BaseCallback):
         return self.model.predict(obs, deterministic=True)[0]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"number": self.number, "last": self.last}
+        return {"number": self.number, "next": self.next, "last": self.last}
 
     def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
-        self.number, self.last = state["number"], state["last"]
+        self.number, self.next, self.last = state["number"], state["next"], state["last"]
 
 
 class LogCallback(BaseCallback):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,8 @@ SCHEMA = 1
 MANIFEST, STATE, TENSORS, REPLAY = "manifest.json", "state.json", "state.safetensors", "replay"
 KEPT = 2
 ROWS_PER_SEGMENT = 50_000
-NAME = re.compile(r"step-(\d{12})")
+NAME = re.compile(r"step-\d{12}\+*")
+"""a plus for each time that the same step was written again"""
 SEGMENT_NAME = re.compile(r"\d{12}-\d{12}\.safetensors")
 
 
@@ -46,6 +46,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    name: str
     step: int
     manifest: Mapping[str, Any]
     state: Any
@@ -85,10 +86,9 @@ class Checkpoints:
         told = {STATE: files.write_flushed(aside / STATE, text), TENSORS: files.write_flushed(aside / TENSORS, tensors)}
         content = {"schema": SCHEMA, "step": step, **about, "files": told, "segments": [asdict(s) for s in segments]}
         files.write_flushed(aside / MANIFEST, _sealed(content))
-        if (self.folder / name).exists():  # damaged, or it would not be written again
-            files.remove_folder(self.folder / name)
+        while (self.folder / name).exists():  # damaged, or without what came at the end
+            name += "+"
         files.commit_folder(aside, self.folder / name)
-        self._kept.pop(name, None)
         self._kept[name] = segments
         try:
             self._remove_old()
@@ -157,14 +157,14 @@ class Checkpoints:
         return self.folder.iterdir() if self.folder.is_dir() else ()
 
     def _remember(self, found: Checkpoint) -> None:
-        self._kept = {f"step-{found.step:012d}": [segment for segment, _ in found.segments]}
+        self._kept = {found.name: [segment for segment, _ in found.segments]}
 
     def _read_one(self, name: str) -> Checkpoint:
         folder = self.folder / name
         if folder.is_symlink():
             raise DamagedFile(f"{folder}: is a link")
         manifest = read_manifest(folder)
-        if name != f"step-{manifest['step']:012d}":
+        if name.rstrip("+") != f"step-{manifest['step']:012d}":
             raise DamagedFile(f"{folder}: its manifest is that of step {manifest['step']}")
         content = {file: files.read_checked(folder / file, manifest["files"][file]) for file in (STATE, TENSORS)}
         try:
@@ -173,7 +173,7 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedFile(f"{folder}: {error}") from None
         segments, whole = self._read_segments([_segment(folder, each) for each in manifest["segments"]], added)
-        return Checkpoint(manifest["step"], manifest, state, segments, whole)
+        return Checkpoint(name, manifest["step"], manifest, state, segments, whole)
 
     def _read_segments(
         self, segments: list[Segment], added: int
@@ -212,8 +212,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _segment(folder: Path, content: Any) -> Segment:
     try:
         segment = Segment(**content)
-        good = SEGMENT_NAME.fullmatch(segment.file) and segment.file == os.path.basename(segment.file)
-        good = good and 0 <= segment.first < segment.last
+        good = SEGMENT_NAME.fullmatch(segment.file) and 0 <= segment.first < segment.last
     except TypeError:
         good = False
     if not good:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from acc_rl.runs import records
 from acc_rl.runs.spec import RunSpec, from_dict
+
+MAY_CHANGE = ("steps", "threads")
+"""settings of a run that may differ when it goes on"""
 
 
 def read_spec(folder: Path) -> RunSpec:
@@ -15,6 +19,21 @@ def read_spec(folder: Path) -> RunSpec:
     content = records.read_json(folder / records.SPEC)
     content.pop("resolved", None)
     return from_dict(content)
+
+
+def differences(there: Mapping[str, Any], spec: RunSpec) -> list[str]:
+    """The settings in which a run's spec.json says something else, but for those that may change when it goes on"""
+    wanted = records.json_like(spec.as_dict())
+    return [key for key in wanted if key not in MAY_CHANGE and wanted[key] != there.get(key)]
+
+
+def finished(folder: Path, spec: RunSpec) -> bool:
+    """Whether the folder holds all of this run"""
+    try:
+        there, result = records.read_json(folder / records.SPEC), records.read_json(folder / records.RESULT)
+    except records.RecordError:
+        return False
+    return not differences(there, spec) and there.get("steps") == spec.steps and result.get("step", 0) >= spec.steps
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
 from acc_rl.runs.callbacks import EvaluationCallback
+
+
+def say(console: Console, line: str) -> None:
+    """A line as it is. A full disk under the log ends no run."""
+    with suppress(OSError):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class ProgressCallback(BaseCallback):
@@ -56,7 +63,7 @@ class ProgressCallback(BaseCallback):
         if self.bar is not None:
             self.bar.update(self.task, completed=self.model.num_timesteps, text=text)
         else:
-            self.console.print(f"{self.title}: {text}", highlight=False, soft_wrap=True)
+            say(self.console, f"{self.title}: {text}")
 
     def parts(self) -> list[str]:
         done = self.model.num_timesteps

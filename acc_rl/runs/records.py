@@ -17,6 +17,9 @@ EVALUATIONS, TRAINING, VALUE_ERROR = "evaluations.jsonl", "training.jsonl", "val
 CLOCK, RESULT, CHECKPOINTS = "clock.jsonl", "result.json", "checkpoints"
 POLICY_WEIGHTS, POLICY = "policy.safetensors", "policy.json"
 TENSORBOARD = "tensorboard"
+RECORDS = (SPEC, PROVENANCE, RESULT, EVALUATIONS, TRAINING, VALUE_ERROR, CLOCK)
+OWN = (*RECORDS, CHECKPOINTS, POLICY_WEIGHTS, POLICY, TENSORBOARD)
+"""all that a run writes into its folder"""
 LARGEST_JSON = 1 << 26
 
 

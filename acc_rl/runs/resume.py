@@ -65,9 +65,14 @@ class CheckpointCallback(BaseCallback):
         self.clock = Clock()
         self.seconds = 0.0
         """time spent on it"""
-        self.next, self.saved = every, -1
+        self.next, self.saved, self.resumed = every, -1, -1
 
     # --- going on ---
+
+    def _init_callback(self) -> None:
+        if not isinstance(self.model.replay_buffer, SharedReplayBuffer):
+            kind = type(self.model.replay_buffer).__name__
+            raise ValueError(f"the replay buffer is a {kind}, which has no checkpoints: leave replay_buffer_class out")
 
     def resume(self, model: Calibrated) -> int | None:
         """Bring the model, the parts and the rows to the last checkpoint; its step, or None where there is none."""
@@ -90,7 +95,8 @@ class CheckpointCallback(BaseCallback):
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             told = f"{type(error).__name__}: {error}"
             raise CheckpointError(f"{self.store.folder}: its checkpoint does not fit this run: {told}") from error
-        self.saved, self.next = found.step, _after(found.step, self.every)
+        self.saved = self.resumed = found.step
+        self.next = _after(found.step, self.every)
         _warn_of_differences(found)
         return found.step
 
@@ -107,11 +113,12 @@ class CheckpointCallback(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        self.save()
+        # going on at the very end, there was nothing left but what the parts do there
+        self.save(again=self.model.num_timesteps == self.resumed)
 
-    def save(self) -> None:
+    def save(self, again: bool = False) -> None:
         step = self.model.num_timesteps
-        if step == self.saved:
+        if step == self.saved and not again:
             return
         start = time.perf_counter()
         for name, weights in self.model.policy.state_dict().items():
@@ -154,6 +161,9 @@ class _Beginning(BaseCallback):
         if self.state is not None:
             restore_late(self.model, self.state)
             self.state = None
+
+    def _on_training_end(self) -> None:
+        self._on_rollout_start()  # if there was none
 
     def _on_step(self) -> bool:
         return True

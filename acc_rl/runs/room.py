@@ -7,6 +7,7 @@ from pathlib import Path
 
 from acc_rl.algos.buffers import bytes_per_transition
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.runs.records import CHECKPOINTS
 
 STATES = 3
 """times the weights and optimizers are on disk at most: two checkpoints and the one being written"""
@@ -28,7 +29,8 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
     # Adam keeps two numbers beside each weight
     states = STATES * 3 * sum(each.numel() * each.element_size() for each in model.policy.parameters())
     total, _, free_disk = shutil.disk_usage(_existing(folder))
-    if total and replay + states > free_disk:  # what has no size is no disk
+    there = sum(path.stat().st_size for path in (folder / CHECKPOINTS).rglob("*") if path.is_file())
+    if total and replay + states > free_disk + there:  # what has no size is no disk
         raise NoRoom(
             f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), "
             f"but {_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import inspect
 import shutil
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,19 +29,18 @@ from acc_rl.runs.callbacks import (
     ValueErrorCallback,
     python_number,
 )
+from acc_rl.runs.config import differences, finished
 from acc_rl.runs.interrupt import Stopped, StopRequest
-from acc_rl.runs.policy import nets, policy_arguments, save_policy
-from acc_rl.runs.progress import ProgressCallback
+from acc_rl.runs.lock import LOCK, alone
+from acc_rl.runs.policy import nets, policy_arguments, save_policy, space_to_json
+from acc_rl.runs.progress import ProgressCallback, say
 from acc_rl.runs.provenance import provenance
 from acc_rl.runs.records import Rows
 from acc_rl.runs.resume import CheckpointCallback, Clock
-from acc_rl.runs.room import check_room
+from acc_rl.runs.room import NoRoom, check_room
 from acc_rl.runs.spec import RunSpec, algorithm_arguments
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
-MAY_CHANGE = ("steps", "threads")
-"""settings of a run that may differ when it goes on"""
-LOCK = ".lock"
 
 
 class RunExists(ValueError):
@@ -72,18 +68,30 @@ def train(
     console = console or Console()
     folder = Path(out) / spec.name
     if not restart and _finished(folder, spec):
-        console.print(f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}", highlight=False)
+        say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
+    if (spec.settings.train_freq or 1) * spec.n_envs > min(checkpoint_every, spec.steps):
+        raise ValueError(
+            f"train_freq is {spec.settings.train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
+            f"saved between rounds of training: use less, or more checkpoint_every ({checkpoint_every}) and steps"
+        )
     if spec.threads:
         th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
     envs.check(spec.env)
-    model = make_model(spec, on_fault)
+    try:
+        model = make_model(spec, on_fault)
+    except MemoryError as error:
+        raise NoRoom(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
+    for space in (model.observation_space, model.action_space):
+        space_to_json(space)  # which the policy's file will need
     check_room(model, spec.steps, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder), StopRequest() as stop:
-        if restart or not any((folder / records.CHECKPOINTS).glob("step-*")):  # nothing to go on from
-            _clear(folder)
+    with alone(folder) as free, StopRequest() as stop:
+        if not free:
+            raise RunExists(f"another process is training in {folder}: wait for it, or end it")
+        if restart or not _has_checkpoint(folder):  # nothing to go on from
+            _clear(folder, all_of_it=restart)
             # first of all, so that whatever a crash leaves is known to be this run
             records.write_json(folder / records.SPEC, spec.as_dict())
         _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
@@ -140,9 +148,9 @@ class _Run:
             records.write_json(folder / records.PROVENANCE, provenance(spec.id, th.get_num_threads()))
         else:
             board.purge(done)
-            self.console.print(f"{folder}: going on from step {done}", highlight=False, soft_wrap=True)
-        records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
+            say(self.console, f"{folder}: going on from step {done}")
         (folder / records.RESULT).unlink(missing_ok=True)
+        records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
         first = model.num_timesteps
         try:
             model.learn(
@@ -153,9 +161,9 @@ class _Run:
             )
         except Stopped:
             self.checkpoints.save()  # an evaluation may have been cut off
-            self.console.print(
-                f"stopped at step {model.num_timesteps} of {spec.steps}; the same command goes on", highlight=False
-            )
+            saved = max(self.checkpoints.saved, 0)
+            where = "" if saved == model.num_timesteps else f" from step {saved}, the last that could be saved"
+            say(self.console, f"stopped at step {model.num_timesteps} of {spec.steps}; the same command goes on{where}")
             raise
         finally:
             self.progress.close()
@@ -180,11 +188,10 @@ class _Run:
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
-        self.console.print(
+        say(
+            self.console,
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
             f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
-            highlight=False,
-            soft_wrap=True,
         )
 
 
@@ -195,9 +202,7 @@ def _finished(folder: Path, spec: RunSpec) -> bool:
             raise RunExists(f"{folder} exists but holds no run: use --restart to replace it, or another --out")
         return False
     there = records.read_json(folder / records.SPEC)
-    wanted = records.json_like(spec.as_dict())
-    differ = [key for key in wanted if key not in MAY_CHANGE and wanted[key] != there.get(key)]
-    if differ:
+    if differ := differences(there, spec):
         raise RunExists(
             f"{folder} holds a run with other settings ({', '.join(differ)}): "
             "use --restart to begin it anew, or another --out"
@@ -205,25 +210,25 @@ def _finished(folder: Path, spec: RunSpec) -> bool:
     steps = there.get("steps")
     if not isinstance(steps, int) or spec.steps < steps:
         raise RunExists(f"{folder} holds a run of {steps} steps: steps can only grow, {spec.steps} is less")
-    return spec.steps == steps and (folder / records.RESULT).exists()
+    if finished(folder, spec):
+        return True
+    if (folder / records.RESULT).exists() and not _has_checkpoint(folder):
+        raise RunExists(f"{folder} holds a finished run, but no checkpoint to go on from: use --restart to begin anew")
+    return False
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No second process trains in the same folder."""
-    with (folder / LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunExists(f"another process is training in {folder}: wait for it, or end it") from None
-        yield
+def _has_checkpoint(folder: Path) -> bool:
+    return any((folder / records.CHECKPOINTS).glob("step-*"))
 
 
-def _clear(folder: Path) -> None:
+def _clear(folder: Path, all_of_it: bool) -> None:
+    """Remove what the folder holds, or what a run has written there"""
     for path in sorted(folder.iterdir(), key=lambda each: each.name == records.SPEC):  # which says that it is a run's
+        if path.name == LOCK or not (all_of_it or path.name in records.OWN or path.suffix == ".part"):
+            continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != LOCK:
+        else:
             path.unlink()
 
 

@@ -71,7 +71,7 @@ class Run:
         from rich.console import Console
 
         for name, value, least in (
-            ("timeout", self.timeout, 1),
+            ("timeout", self.timeout, 60),  # a run shows signs of life every 30 s
             ("retries", self.retries, 0),
             ("checkpoint_every", self.checkpoint_every, 1),
         ):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
-from acc_rl.runs.interrupt import Stopped
+from acc_rl.runs.interrupt import PATIENCE, Stopped
+from acc_rl.runs.lock import taken
 from acc_rl.runs.spec import RunSpec
 from acc_rl.study.folder import LEASES, Study
 from acc_rl.study.leases import Attempt, How, Watch, attempts, clock, last
@@ -68,6 +69,8 @@ class Local:
         return self._workers
 
     def start(self, spec: RunSpec) -> Worker | None:
+        if taken(self.study.folder / spec.name):  # by acc train
+            return None
         lease = self.watch.take(spec.name)
         if lease is None:
             return None
@@ -159,19 +162,18 @@ def _collect(jobs: dict[str, tuple[RunSpec, Job]], show: Show) -> bool:
 
 
 def _stop(jobs: dict[str, tuple[RunSpec, Job]], show: Show) -> None:
-    """Let all write their checkpoints; a second Ctrl-C does not wait for them."""
-    try:
-        for _, job in jobs.values():
-            job.stop()
-        while jobs:
+    """Let all write their checkpoints; a later Ctrl-C does not wait for them."""
+    begun = clock()
+    while jobs:
+        try:
+            for _, job in jobs.values():
+                job.stop()
             _collect(jobs, show)
             time.sleep(0.05)
-    except KeyboardInterrupt:
-        for _, job in jobs.values():
-            job.kill("interrupted")
-        while jobs:
-            _collect(jobs, show)
-            time.sleep(0.05)
+        except KeyboardInterrupt:
+            if clock() - begun > PATIENCE:
+                for _, job in jobs.values():
+                    job.kill("interrupted")
 
 
 @contextlib.contextmanager

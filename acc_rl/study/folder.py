@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acc_rl.runs import records
-from acc_rl.runs.config import read_spec
+from acc_rl.runs.config import finished, read_spec
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.leases import Watch
 
@@ -28,7 +28,7 @@ class Study:
     runs: tuple[RunSpec, ...]
 
     def finished(self, spec: RunSpec) -> bool:
-        return (self.folder / spec.name / records.RESULT).exists()
+        return finished(self.folder / spec.name, spec)
 
     def log(self, spec: RunSpec) -> Path:
         return self.folder / LOGS / f"{spec.name}.log"

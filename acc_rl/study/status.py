@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from acc_rl.runs import records
+from acc_rl.runs.lock import taken
 from acc_rl.runs.spec import RunSpec
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import Attempt, attempts
@@ -68,7 +69,7 @@ def run_status(study: Study, spec: RunSpec) -> RunStatus:
 
 
 def _state(tried: Sequence[Attempt], folder: Path) -> State:
-    if tried and tried[-1].running:
+    if (tried and tried[-1].running) or taken(folder):  # by acc train
         return "running"
     if tried and tried[-1].end is not None and tried[-1].end.get("how") == "failed":
         return "failed"

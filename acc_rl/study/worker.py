@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acc_rl.runs import records
-from acc_rl.runs.interrupt import Stopped
+from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import BEAT, LOST, How, Lease, clock
@@ -32,6 +32,8 @@ TAIL = 12
 """lines of a log that tell an error"""
 STAMP = struct.Struct("d")
 EXIT_LOST = 76
+# without the current folder, whose files are nobody's modules
+MAIN = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
 TAKEN = "another process has taken the run over"
 
 
@@ -57,7 +59,7 @@ class Worker:
             self.start = log.tell()
             threads, every = str(max(1, spec.threads)), str(options.checkpoint_every)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, study.folder, lease.path, json.dumps(spec.as_dict()), every],
+                [sys.executable, "-c", MAIN, study.folder, lease.path, json.dumps(spec.as_dict()), every],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -129,10 +131,13 @@ class Worker:
 
 def tail(log: Path, start: int = 0) -> list[str]:
     """The last lines of what was logged from ``start``"""
-    with log.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(max(start, end - 200 * TAIL))
-        return file.read().decode(errors="replace").splitlines()[-TAIL:]
+    try:
+        with log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(start, end - 200 * TAIL))
+            return file.read().decode(errors="replace").splitlines()[-TAIL:]
+    except OSError as error:
+        return [f"{log}: {error.strerror}"]
 
 
 def _activity(folder: Path, log: Path) -> tuple[Any, ...]:
@@ -190,7 +195,7 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_ever
     lease.join()
     if lease.next.exists():  # taken over before we had said that we are here
         return EXIT_LOST
-    leash = Leash(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    leash = Leash(sys.stdin.fileno(), StopRequest.ask)
     threading.Thread(target=leash.watch, daemon=True).start()
     records.before_write(leash.require)
     from rich.console import Console
@@ -207,5 +212,6 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_ever
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(work(Path(sys.argv[1]), Lease(Path(sys.argv[2])), json.loads(sys.argv[3]), int(sys.argv[4])))
+def main(arguments: Sequence[str]) -> int:
+    folder, lease, content, every = arguments
+    return work(Path(folder), Lease(Path(lease)), json.loads(content), int(every))

@@ -7,8 +7,8 @@ import pytest
 
 from acc_rl.cli import main
 from acc_rl.report.load import load
-from acc_rl.runs.archive import NAMES, pack, unpacked
-from acc_rl.runs.records import DamagedFile
+from acc_rl.runs.archive import pack, unpacked
+from acc_rl.runs.records import RECORDS, DamagedFile
 
 
 def contents(folder):
@@ -43,7 +43,7 @@ def test_only_records_are_packed(study, tmp_path):
     pack(folder, tmp_path / "again.tar.gz")
     with tarfile.open(tmp_path / "again.tar.gz") as archive:
         found = {member.name.split("/")[-1] for member in archive}
-    assert found == {"study.json", *NAMES} & found
+    assert found == {"study.json", *RECORDS} & found
     assert "policy.safetensors" not in found
 
 
@@ -55,7 +55,9 @@ def test_a_report_is_the_same_from_the_file(study, tmp_path):
     assert first == second
 
 
-@pytest.mark.parametrize("name", ["../evil", "/spec.json", "../spec.json", "a/b/spec.json", "a/policy.py", "spec.json"])
+@pytest.mark.parametrize(
+    "name", ["../evil", "/spec.json", "//spec.json", "../spec.json", "a/b/spec.json", "a/policy.py", "spec.json"]
+)
 def test_other_names_are_refused(tmp_path, name):
     _write(tmp_path / "x.tar.gz", tarfile.TarInfo(name), b"{}")
     _refused(tmp_path / "x.tar.gz")

@@ -1,16 +1,22 @@
 """A run that was stopped, killed or damaged goes on; if it can be, to the bit as if nothing had happened."""
 
+import io
 import os
 import random
+import re
+import shutil
 import signal
 import time
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from kit import ALGORITHMS, QUIET, Crash, digests, killed_until_done, run, tiny
+from rich.console import Console
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -19,8 +25,10 @@ from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs import envs, files, records
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
 from acc_rl.runs.checkpoint import Checkpoints
-from acc_rl.runs.interrupt import Stopped
+from acc_rl.runs.config import finished
+from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.resume import CheckpointCallback
+from acc_rl.runs.room import NoRoom
 from acc_rl.runs.train import RunExists
 
 VARIANTS = {
@@ -135,7 +143,111 @@ def test_asked_to_stop_while_evaluating_or_saving(tmp_path, monkeypatch):
         assert digests(run(spec, folder)) == whole
 
 
+def test_asked_to_stop_in_the_last_evaluation(tmp_path, monkeypatch):
+    spec, original, acted = tiny(), EvaluationCallback._act, []
+    whole = run(spec, tmp_path / "whole")
+
+    def act(self, obs):
+        acted.append(self.model.num_timesteps)
+        if acted.count(500) == 3:
+            ask()
+        return original(self, obs)
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(EvaluationCallback, "_act", act)
+        run(spec, tmp_path / "stopped")
+    stopped = run(spec, tmp_path / "stopped")
+    assert digests(stopped) == digests(whole)
+    for out in ("whole", "stopped"):
+        run(tiny(steps=700), tmp_path / out)
+    assert digests(stopped) == digests(whole)
+
+
+def test_a_request_that_comes_twice_is_one_request(monkeypatch):
+    with StopRequest() as stop:
+        for _ in range(2):
+            ask()
+        StopRequest.ask()
+        assert stop.signal == signal.SIGTERM
+        ended = []
+        monkeypatch.setattr("acc_rl.runs.interrupt.PATIENCE", -1.0)
+        monkeypatch.setattr("acc_rl.runs.interrupt.os.kill", lambda *args: ended.append(args))
+        signal.raise_signal(signal.SIGINT)
+        assert ended == [(os.getpid(), signal.SIGINT)]
+    with StopRequest() as stop:
+        StopRequest.ask()
+        with pytest.raises(Stopped):
+            stop.raise_if_asked()
+
+
 # --- the same command on an existing folder ---
+
+
+def test_a_run_without_checkpoints_is_not_wiped_if_it_was_finished(tmp_path):
+    folder = run(tiny(steps=200), tmp_path)
+    shutil.rmtree(folder / records.CHECKPOINTS)
+    before = sorted(folder.iterdir())
+    assert run(tiny(steps=200), tmp_path) == folder
+    with pytest.raises(RunExists, match="no checkpoint to go on from: use --restart"):
+        run(tiny(steps=300), tmp_path)
+    assert sorted(folder.iterdir()) == before
+    # one that was cut off before its first checkpoint begins anew, but leaves what is not its own
+    (folder / records.RESULT).unlink()
+    (folder / "notes.txt").write_text("mine")
+    run(tiny(steps=200), tmp_path)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert [row["step"] for row in records.read(folder / records.EVALUATIONS)] == [0, 200]
+
+
+def test_a_crash_while_a_run_is_extended_does_not_finish_it(tmp_path, monkeypatch):
+    folder = run(tiny(steps=200), tmp_path)
+    for name in ("unlink", "write_json"):
+        with monkeypatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(*((Path, name) if name == "unlink" else (records, name)), lambda *_, **__: crash())
+            run(tiny(steps=400), tmp_path)
+        assert not finished(folder, tiny(steps=400))
+    assert records.read_json(run(tiny(steps=400), tmp_path) / records.RESULT)["step"] == 400
+
+
+def test_an_extended_run_keeps_its_times_of_evaluation(tmp_path):
+    for steps in (500, 1000):
+        folder = run(tiny(steps=steps), tmp_path)
+    rows = records.read(folder / records.EVALUATIONS)
+    assert [row["step"] for row in rows] == [0, 200, 400, 500, 600, 800, 1000]
+    assert [row["number"] for row in rows] == list(range(7))
+
+
+def test_rounds_of_training_longer_than_the_way_to_a_checkpoint_are_refused(tmp_path):
+    for spec in (tiny(settings={"train_freq": 101}), tiny(settings={"train_freq": 51}, n_envs=2)):
+        with pytest.raises(ValueError, match=r"train_freq is \d+, .* can only be stopped and saved between rounds"):
+            run(spec, tmp_path)
+
+
+def test_a_log_that_cannot_be_written_does_not_end_training(tmp_path):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    folder = run(tiny(steps=100), tmp_path, console=Console(file=Full()))
+    assert finished(folder, tiny(steps=100))
+
+
+def test_what_is_on_disk_already_needs_no_more_room(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        at_step(patch, 338, ask)
+        run(tiny(), tmp_path)
+    folder = tmp_path / tiny().name / records.CHECKPOINTS
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    monkeypatch.setattr("acc_rl.runs.room.shutil.disk_usage", lambda path: (10**12, 0, 10))
+    monkeypatch.setattr("acc_rl.runs.room.CHECKPOINTS", "elsewhere")
+    with pytest.raises(NoRoom) as told:
+        run(tiny(), tmp_path)
+    needed = float(re.search(r"need up to ([\d.]+) MB", str(told.value)).group(1)) * 1e6
+    monkeypatch.setattr("acc_rl.runs.room.shutil.disk_usage", lambda path: (10**12, 0, int(1.1 * needed - size)))
+    with pytest.raises(NoRoom):
+        run(tiny(), tmp_path)
+    monkeypatch.setattr("acc_rl.runs.room.CHECKPOINTS", records.CHECKPOINTS)
+    run(tiny(), tmp_path)
 
 
 def test_a_finished_run_is_left_alone_and_can_be_extended(tmp_path):
@@ -224,6 +336,12 @@ def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path, monkeypat
     assert digests(folder) == whole
 
 
+def test_a_buffer_without_checkpoints_is_refused_before_training(tmp_path):
+    model = ACC("MlpPolicy", "Pendulum-v1", replay_buffer_class=ReplayBuffer, buffer_size=100)
+    with pytest.raises(ValueError, match="is a ReplayBuffer, which has no checkpoints: leave replay_buffer_class out"):
+        model.learn(10, CheckpointCallback(tmp_path))
+
+
 # --- faults of envs and critics ---
 
 
@@ -251,6 +369,26 @@ class Odd(gym.Env):
         if self.t == 30 and self.fault == "reward":
             reward = np.inf
         return obs, reward, False, self.t == 50, {}
+
+
+class Counters(Odd):
+    observation_space = gym.spaces.MultiDiscrete([3, 3])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset()
+        return np.zeros(2, np.int64), {}
+
+    def step(self, action):
+        return np.zeros(2, np.int64), *super().step(action)[1:]
+
+
+gym.register("Counters-v0", Counters)
+
+
+def test_a_space_that_no_policy_file_can_hold_is_told_at_once(tmp_path):
+    with pytest.raises(ValueError, match="only Box, Discrete and Dict spaces can"):
+        run(tiny("Counters-v0"), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 for fault in ("start", "observation", "reward"):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -11,6 +12,7 @@ from tiny_studies import OPTIONS, Notes, command, digests, hows, small_study, tr
 from acc_rl.cli import main
 from acc_rl.runs import records
 from acc_rl.runs.interrupt import Stopped
+from acc_rl.runs.lock import alone
 from acc_rl.study.executors import Local, execute, in_vain
 from acc_rl.study.leases import Attempt
 from acc_rl.study.status import last_step, run_status
@@ -75,6 +77,38 @@ def test_finished_runs_are_not_run_again(clean):
     assert (status.state, status.step, status.steps, status.attempts) == ("finished", 400, 400, 1)
     assert status.score == records.read(clean.folder / clean.runs[0].name / "evaluations.jsonl")[-1]["mean_return"]
     assert 0 <= status.dropped <= 5
+
+
+def test_another_run_in_its_folder_does_not_count(clean, tmp_path):
+    study = small_study(tmp_path, variants=["acc"])
+    folder = study.folder / study.runs[0].name
+    shutil.copytree(clean.folder / folder.name, folder)
+    assert study.finished(study.runs[0])
+    result = records.read_json(folder / records.RESULT)
+    records.write_json(folder / records.RESULT, {**result, "step": 50})
+    assert not study.finished(study.runs[0])
+    records.write_json(folder / records.RESULT, result)
+    records.write_json(folder / records.SPEC, {**records.read_json(folder / records.SPEC), "eval_every": 7})
+    assert not study.finished(study.runs[0])
+    assert execute(study, Local(study, 1, OPTIONS), 0, Notes()) == [study.runs[0]]
+    assert "with other settings (eval_every)" in tried(study)[-1].end["error"][-1]
+
+
+def test_a_run_that_acc_train_works_on_is_left_to_it(tmp_path):
+    study = small_study(tmp_path, variants=["acc"])
+    folder = study.folder / study.runs[0].name
+    folder.mkdir()
+    with alone(folder):
+        assert run_status(study, study.runs[0]).state == "running"
+        assert Local(study, 1, OPTIONS).start(study.runs[0]) is None
+    assert run_status(study, study.runs[0]).state == "cut off"
+
+
+def test_files_in_the_current_folder_are_no_modules(tmp_path, monkeypatch):
+    (tmp_path / "select.py").write_text("raise SystemExit('taken in')")
+    monkeypatch.chdir(tmp_path)
+    study = small_study(tmp_path, variants=["acc"])
+    assert execute(study, Local(study, 1, OPTIONS), 0, Notes()) == []
 
 
 def test_a_killed_worker_is_replaced(clean, tmp_path):

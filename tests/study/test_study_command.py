@@ -159,7 +159,7 @@ def test_scale_says_what_it_leaves_alone():
         (["gym", "--tasks", "Hoper"], "gym has no task 'Hoper'; did you mean Hopper-v5?"),
         (["gym", "--scale", "-1"], "scale is -1.0, but must be > 0"),
         (["gym", "--workers", "0"], "workers is 0, but must be >= 1"),
-        (["gym", "--timeout", "0"], "timeout is 0.0, but must be >= 1"),
+        (["gym", "--timeout", "0"], "timeout is 0.0, but must be >= 60"),
         (["gym", "--checkpoint-every", "0"], "checkpoint_every is 0, but must be >= 1"),
         (["status", "nowhere"], "nowhere is no folder"),
         (["failed", "."], "holds no study"),
