@@ -108,7 +108,6 @@ def content(source: Source, drawn: Sequence[Figure]) -> str:
             "data": panel.data,
             "kind": panel.kind,
             "x": panel.x_title,
-            "y": panel.y_title,
         }
         for figure in drawn
         for i, panel in enumerate(figure.panels)
