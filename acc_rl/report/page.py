@@ -29,14 +29,14 @@ from acc_rl.report.source import Source
 
 
 def build(
-    path: Path, normalise: Path | None = None, seed: int = 0, watch: bool = False, cache: Cache | None = None
+    path: Path, normalise: Path | None = None, seed: int = 0, version: str = "", cache: Cache | None = None
 ) -> tuple[str, list[Figure]]:
-    """The page of the study or run in ``path``, and its figures"""
+    """The page of the study or run in ``path``, and its figures; with a version it asks its server for a newer one"""
     study = load(path, cache)
     given = None if normalise is None else read_scales(normalise)
     source = Source(study, looks(study.labels), scales(study, given), seed)
     drawn = figures(source)
-    return page(source, drawn, watch), drawn
+    return page(source, drawn, version), drawn
 
 
 def write(
@@ -63,12 +63,12 @@ def library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed").replace("</script", "<\\/script")
 
 
-def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
+def page(source: Source, drawn: Sequence[Figure], version: str) -> str:
     study = source.study
     scripts = [library(), asset("page.js")]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    policy += "; connect-src 'self'" if watch else ""
+    policy += "; connect-src 'self'" if version else ""
     title = escape(study.name)
     return f"""<!doctype html>
 <html lang="en">
@@ -80,7 +80,7 @@ def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
 <title>{title} – report</title>
 <style>{asset("page.css")}</style>
 </head>
-<body{' data-watch="on"' if watch else ""}>
+<body{f' data-version="{version}"' if version else ""}>
 {header(source)}
 {legend(source.looks) if study.labels else ""}
 <main>
