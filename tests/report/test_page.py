@@ -327,7 +327,7 @@ SIGHTS = {
 SHOWN_TOGETHER = [
     ("acc", "sac", "td3"),
     ("acc", "tqc-d0", "tqc-d2", "tqc-d5"),
-    ("td3", "acc-td3"),
+    ("acc", "sac", "td3", "acc-td3", "tqc-d2"),
     ("acc", "acc-sac", "sac"),
 ]
 
