@@ -11,7 +11,7 @@ import numpy as np
 from acc_rl.report import statistics
 from acc_rl.report.aggregates import aggregate_curves, final_scores
 from acc_rl.report.charts import SERIES, Figure, Panel, curves, intervals, numbers, whole
-from acc_rl.report.curves import EVALUATION_FILTER, VALUE_ERROR_FILTER, filter_size, mean_known, smooth, thin
+from acc_rl.report.curves import EVALUATION_FILTER, POINTS, VALUE_ERROR_FILTER, filter_size, mean_known, smooth, thin
 from acc_rl.report.load import Array, Study
 from acc_rl.report.source import STEPS, Source, behind, between, dot, estimated, lacks, stack
 
@@ -147,7 +147,8 @@ def calibration(source: Source) -> list[Figure]:
             tasks = source.study.tasks
             singles = [panel for task in tasks if (panel := single_seeds(source, task, labels, name, y, axis))]
             sentence = "Unfiltered, one line per run: whether seeds settle on the same value, and how much it moves."
-            made.append(Figure(f"{made[-1].key}-seeds", f"{title}: single seeds", sentence, singles))
+            note = f"Of a run with more rows, {POINTS} are drawn."
+            made.append(Figure(f"{made[-1].key}-seeds", f"{title}: single seeds", sentence, singles, [note]))
     if not made:
         source.left_out["d over time"] = "no run of an algorithm that adapts it has records of it"
     return made

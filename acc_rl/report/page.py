@@ -22,7 +22,7 @@ import vl_convert
 from acc_rl.report import tables
 from acc_rl.report.charts import PAGE_CONFIG, Figure, page_spec, write_figure
 from acc_rl.report.colours import Look, looks
-from acc_rl.report.curves import END, read_scales, scales
+from acc_rl.report.curves import END, POINTS, read_scales, scales
 from acc_rl.report.figures import figures
 from acc_rl.report.load import Cache, Study, load
 from acc_rl.report.source import Source
@@ -224,11 +224,13 @@ def methods(source: Source) -> str:
     told = [
         f"Intervals: 95 %, percentile bootstrap with {source.replicates} resamples of the runs within each task "
         f"(stratified), seed {source.seed}. A task with one run has no spread to resample.",
-        "IQM: mean of the middle half of all runs of all tasks. Median and mean: over the means of the tasks.",
+        "IQM: mean of the middle half of all runs of all tasks; of fewer than 4 runs it is the mean. Median and mean: "
+        "over the means of the tasks. Standard deviations are the population's (divided by n).",
         f"Final level of a run: mean of its evaluations in the last {100 * END:.0f} % of its steps.",
-        "Curves: evaluations are brought onto the coarsest grid of steps among a task's runs, each point taking the "
+        "Curves: evaluations are brought onto the grid of steps that the runs were to have, each point taking the "
         "nearest evaluation; where a run has none, the others stand alone, and the number of runs is shown on hover. "
-        "Where tasks differ in length, aggregated curves run over the share of each task's steps.",
+        f"Of a longer curve {POINTS} points are drawn. Aggregated curves have a point where every task has a run; "
+        "where tasks differ in length, they run over the share of each task's steps.",
     ]
     items = "".join(f"<li>{escape(each)}</li>" for each in told)
     return (

@@ -95,9 +95,8 @@ class Source:
         fewest = min(counts, default=FEW)
         if fewest >= FEW:
             return ""
-        return (
-            f" With {fewest} run{'s' * (fewest > 1)} of a task the intervals are too narrow: they miss more than 5 %."
-        )
+        told = f" With {fewest} run{'s' * (fewest > 1)} of a task the intervals are too narrow"
+        return f"{told}: they miss the truth more often than in 5 % of cases."
 
 
 def widest(onto: Array) -> float:

@@ -281,6 +281,13 @@ def test_charts_are_valid_vega_lite(study):
         alt.ConcatChart.from_dict({**charts.file_spec(drawn[key]), "datasets": {}})
 
 
+def test_single_seeds_tell_that_they_are_thinned(tmp_path):
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], [0], steps=20_000, every=50)
+    figure = figure_of(source_of(study), "calibration-dropped-seeds")
+    assert len(figure.panels[0].data["x"]) == 160
+    assert figure.notes == ["Of a run with more rows, 160 are drawn."]
+
+
 def test_the_final_table(study):
     table = tables.final_table(source_of(study))
     rows = {(row.cells[0].text, row.cells[1].text): [cell.text for cell in row.cells] for row in table.rows}
