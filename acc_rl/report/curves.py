@@ -28,13 +28,13 @@ def grid(spacing: float, length: float) -> Array:
 
 
 def spacing(runs: Sequence[Run], part: str) -> float:
-    """The steps between two rows that the specs ask for; where they do not, the median of the runs' usual ones"""
+    """The steps between two rows that the specs ask for; where they do not, the median of the runs' usual ones, or 0"""
     asked = [every for run in runs if isinstance(every := run.spec.get(ASKED.get(part, "")), int) and every > 0]
     if asked:
         return float(max(asked))
-    steps = [run.rows(part)["step"] for run in runs]
-    usual = [float(np.median(np.diff(each))) for each in steps if len(each) > 1]
-    return float(np.median(usual)) if usual else 1.0
+    steps = [np.diff(run.rows(part)["step"], prepend=0) for run in runs]
+    usual = [float(np.median(each[each > 0])) for each in steps if (each > 0).any()]
+    return float(np.median(usual)) if usual else 0.0
 
 
 def align(steps: Array, values: Array, onto: Array) -> Array:
@@ -61,8 +61,8 @@ def table(runs: Sequence[Run], part: str, name: str, length: float) -> tuple[Arr
     """
     rows = [run.rows(part) for run in runs]
     if part == "value_error":
-        length = min(length, max(float(each["step"][-1]) for each in rows))
-    onto = grid(spacing(runs, part), length)
+        length = min(length, max(1.0, *(float(each["step"][-1]) for each in rows)))
+    onto = grid(spacing(runs, part) or length, length)
     values = np.array([align(each["step"], each[name], onto) for each in rows])
     return onto, np.array([held(row) for row in values]) if part == "value_error" else values
 

@@ -88,6 +88,8 @@ class Study:
     """folder -> why it could not be read"""
     unread: list[Mapping[str, Any]] = field(default_factory=list)
     """specs of damaged runs"""
+    nameless: list[str] = field(default_factory=list)
+    """folders of damaged runs whose specs cannot be read either"""
 
     @property
     def tasks(self) -> list[str]:
@@ -107,7 +109,11 @@ class Study:
     def absent(self) -> list[Mapping[str, Any]]:
         """Specs of planned runs that have no folder yet"""
         there = {_identity(spec) for spec in (*(run.spec for run in self.runs), *self.unread)}
-        return [spec for spec in self.planned if _identity(spec) not in there]
+        absent = [spec for spec in self.planned if _identity(spec) not in there]
+        for name in self.nameless:
+            its = next((spec for spec in absent if _may_be(name, spec)), None)
+            absent = [spec for spec in absent if spec is not its]
+        return absent
 
 
 Cache = dict[tuple[Path, int, int], Columns]
@@ -123,10 +129,15 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     plan = records.read_json(path / records.STUDY) if (path / records.STUDY).exists() else {}
     runs, damaged = [], {}
     unread: list[Mapping[str, Any]] = []
+    nameless = []
     for folder in folders:
-        spec: dict[str, Any] = {}
         try:
             spec = records.read_json(folder / records.SPEC)
+        except ValueError as error:
+            damaged[folder.name] = str(error)
+            nameless.append(folder.name)
+            continue
+        try:
             runs.append(_run(folder, spec, cache))
         except ValueError as error:
             damaged[folder.name] = str(error)
@@ -142,7 +153,7 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     labels = _labels([*(run.spec for run in runs), *planned])
     runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
     planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
-    return Study(name, single, _ordered(runs, planned), planned, about, damaged, unread)
+    return Study(name, single, _ordered(runs, planned), planned, about, damaged, unread, nameless)
 
 
 def _run(folder: Path, spec: Mapping[str, Any], cache: Cache) -> Run:
@@ -226,6 +237,12 @@ def given(spec: Mapping[str, Any]) -> dict[str, Any]:
 def _identity(spec: Mapping[str, Any]) -> str:
     what = [spec.get(key) for key in ("env", "algo", "seed", "steps")]
     return json.dumps([*what, spec.get("n_envs", 1), given(spec)], sort_keys=True)
+
+
+def _may_be(name: str, spec: Mapping[str, Any]) -> bool:
+    """Whether the folder's name can be that of the spec's run"""
+    begin = f"{spec.get('env')}_{spec.get('algo')}_".replace("/", "-")
+    return name.startswith(begin) and name.endswith(f"_seed{spec.get('seed')}")
 
 
 def _labels(specs: list[Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -80,11 +81,13 @@ def test_tasks_of_other_length_do_not_name_the_algorithm(tmp_path):
 
 
 def test_a_damaged_run_is_not_absent(tmp_path):
-    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], range(2), steps=3000)
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], range(4), steps=3000)
+    shutil.rmtree(study / "Hopper-v5_acc_seed3")
     (study / "Hopper-v5_acc_seed1" / "evaluations.jsonl").write_text("nonsense\n{}\n")
+    (study / "Hopper-v5_acc_seed2" / "spec.json").write_text("{")
     loaded = load(study)
-    assert list(loaded.damaged) == ["Hopper-v5_acc_seed1"]
-    assert loaded.absent() == []
+    assert list(loaded.damaged) == ["Hopper-v5_acc_seed1", "Hopper-v5_acc_seed2"]
+    assert [spec["seed"] for spec in loaded.absent()] == [3]
 
 
 def test_unchanged_files_are_read_once(study):
@@ -130,8 +133,17 @@ def test_value_errors_end_with_their_last_row_and_hold_between_rows(tmp_path):
     run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=10_000))
     rewrite(run, "value_error.jsonl", (1000, 2000, 3000, 5000, 6100), "bias")
     steps, values = curves.table(load(tmp_path).runs, "value_error", "bias", 10_000)
-    assert steps.tolist() == [0, 1050, 2100, 3150, 4200, 5250, 6100]
+    assert steps.tolist() == [0, 1000, 2000, 3000, 4000, 5000, 6100]
     np.testing.assert_array_equal(values[0], [np.nan, 1000, 2000, 3000, 5000, 5000, 6100])
+
+
+def test_one_row_makes_no_fine_grid(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=10_000))
+    for rows, steps, values in (((2000,), [0, 2000], [np.nan, 2000]), ((0,), [0, 1], [0, np.nan])):
+        rewrite(run, "value_error.jsonl", rows, "bias")
+        found = curves.table(load(tmp_path).runs, "value_error", "bias", 10_000)
+        assert found[0].tolist() == steps
+        np.testing.assert_array_equal(found[1][0], values)
 
 
 def test_the_level_itself_is_reached(tmp_path):

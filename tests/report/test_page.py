@@ -108,6 +108,14 @@ def test_figures_follow_the_study(study, tmp_path):
     assert single == ["tasks", "calibration-dropped", "value-error", "bias"]
 
 
+def test_a_sparse_run_is_told(tmp_path):
+    for seed in range(2):
+        run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", seed, steps=10_000))
+    lines = (run / "evaluations.jsonl").read_text().splitlines(keepends=True)
+    (run / "evaluations.jsonl").write_text("".join(lines[::5]))
+    assert "Hopper-v5_acc_seed1 (8 of 11)" in " ".join(tables.missing(source_of(tmp_path)))
+
+
 def test_curves_tell_how_many_runs_stand_behind_them(study):
     tasks = next(figure for figure in figures.figures(source_of(study)) if figure.key == "tasks")
     rows = charts.rows(tasks.panels[1].data)
@@ -203,6 +211,9 @@ def test_gaps_stay_gaps(tmp_path):
     for key, gap in (("aggregate", [5, 6, 7]), ("tasks", [5, 6, 7]), ("calibration-dropped-seeds", [6, 7, 8])):
         data = figure_of(source, key).panels[0].data
         assert [row["x"] for row in charts.rows(data) if row["y"] is None] == [1000 * step for step in gap]
+        svg = charts.write_figure(figure_of(source, key), tmp_path, "svg").read_text()
+        line = re.search(r'aria-roledescription="line mark"[^>]*? d="([^"]*)"', svg)[1]
+        assert line.count("M") == 2
 
 
 def test_tasks_without_value_errors_are_named(tmp_path):
