@@ -99,7 +99,7 @@ def curves(
     told: dict[str, Any] = {"format": "%"}
     if not percent:
         told = {"labelExpr": short(*(data[name] for name in ("y", "low", "high") if name in data))}
-    y_axis = alt.Axis(**told, tickCount=5, labelFlush=True)
+    y_axis = alt.Axis(**told, tickCount=5, labelFlush=True, grid=True)  # a reference alone would have none
     limits: dict[str, Any] = (
         {"domain": [0, 1]} if percent else {"zero": zero} if least is None else {"domainMin": least}
     )
@@ -137,7 +137,7 @@ def intervals(
     tooltips = [alt.Tooltip("row:N", title="of"), alt.Tooltip("x:Q", title=x_title, format=".3~f")]
     tooltips += [alt.Tooltip(f"{end}:Q", title=f"95 % {end}", format=".3~f") for end in ("low", "high")]
     scale = alt.Scale(zero=True) if domain is None else alt.Scale(domain=domain, nice=False, zero=False)
-    x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(tickCount=6, labelFlush=False))
+    x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(tickCount=6, labelFlush=False, grid=True))
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     tint = colour(shown)
     bar = base.mark_rule(strokeWidth=9, opacity=0.3).encode(

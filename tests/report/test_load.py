@@ -148,14 +148,15 @@ def test_one_row_makes_no_fine_grid(tmp_path):
 
 def test_the_level_itself_is_reached(tmp_path):
     rng = np.random.default_rng(0)
-    for seed in range(3):
-        run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "sac", seed, steps=6000))
-        rows = [{"step": step, "mean_return": step / 7 + rng.random()} for step in range(0, 6001, 1000)]
-        synthetic.write_rows(run / "evaluations.jsonl", rows)
-    runs = load(tmp_path).runs
-    level = float(np.mean([curves.final_level(run) for run in runs]))
-    assert curves.steps_to_reach(runs, level, 6000) == 6000
-    assert np.isnan(curves.steps_to_reach(runs, level + 1e-3, 6000))
+    for trial in range(5):
+        for seed in range(3):
+            run = synthetic.write_run(tmp_path / str(trial), synthetic.spec("Hopper-v5", "sac", seed, steps=6000))
+            rows = [{"step": step, "mean_return": step / 7 - 1000 * rng.random()} for step in range(0, 5001, 1000)]
+            synthetic.write_rows(run / "evaluations.jsonl", [*rows, {"step": 6000, "mean_return": 900 + rng.random()}])
+        runs = load(tmp_path / str(trial)).runs
+        level = float(np.mean([curves.final_level(run) for run in runs]))
+        assert curves.steps_to_reach(runs, level, 6000) == 6000
+        assert np.isnan(curves.steps_to_reach(runs, level + 1e-3, 6000))
 
 
 def test_a_filter_of_one_changes_no_digit():

@@ -263,6 +263,9 @@ def test_axes(study, tmp_path):
         assert scale(panel, "x")["domain"] == [low, high]
         assert low < min(panel.data["low"]) < max(panel.data["high"]) < high
     assert charts.bare(drawn["bias"].panels[0])["layer"][0]["encoding"] == {"y": {"datum": 0}}
+    for key, grids in (("bias", 2 * len(drawn["bias"].panels)), ("improvement", 1)):
+        svg = charts.write_figure(drawn[key], tmp_path, "svg").read_text()
+        assert svg.count('class="mark-rule role-axis-grid"') == grids  # a reference does not take their place
 
 
 def test_whole_numbers_are_whole(tmp_path):
