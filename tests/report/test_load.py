@@ -151,8 +151,8 @@ def test_the_level_itself_is_reached(tmp_path):
     for trial in range(5):
         for seed in range(3):
             run = synthetic.write_run(tmp_path / str(trial), synthetic.spec("Hopper-v5", "sac", seed, steps=6000))
-            rows = [{"step": step, "mean_return": step / 7 - 1000 * rng.random()} for step in range(0, 5001, 1000)]
-            synthetic.write_rows(run / "evaluations.jsonl", [*rows, {"step": 6000, "mean_return": 900 + rng.random()}])
+            rows = [{"step": step, "mean_return": -150 - 1500 * rng.random()} for step in range(0, 5001, 1000)]
+            synthetic.write_rows(run / "evaluations.jsonl", [*rows, {"step": 6000, "mean_return": -145 * rng.random()}])
         runs = load(tmp_path / str(trial)).runs
         level = float(np.mean([curves.final_level(run) for run in runs]))
         assert curves.steps_to_reach(runs, level, 6000) == 6000
