@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,25 +11,23 @@ from acc_rl.report import statistics
 from acc_rl.report.charts import SERIES, Figure, curves, intervals, numbers
 from acc_rl.report.curves import final_level
 from acc_rl.report.load import Array
-from acc_rl.report.source import Source, behind, dot, estimated, stack
+from acc_rl.report.source import Source, behind, dot, estimated, lacks, stack
 
 
 def aggregate_curves(source: Source) -> Figure | None:
-    panels, notes = [], []
+    panels, notes = [], list[str]()
     kinds: list[tuple[str, str, statistics.Statistic, Callable[[str, Array], Array]]] = [
         ("IQM of the normalised score", "mean_return", "iqm", lambda task, values: source.scales[task](values)),
         ("mean success rate", "success", "mean", lambda task, values: values),
     ]
     for title, name, statistic, transform in kinds:
-        x_title, x, scores = source.aggregated("evaluations", name, transform)
-        parts = [
-            estimated(label, x, statistics.aggregate(values, strata, statistic, source.rng(), source.replicates))
-            for label, (values, strata) in scores.items()
-        ]
-        if parts:
-            data = stack(parts)
-            panels.append(curves(title, data, source.looks, x_title, title, percent=name == "success"))
-            notes.append(f"{title.capitalize()}: {behind(data).lower()}" if name == "success" else behind(data))
+        found = source.aggregated("evaluations", name, transform)
+        x, scores = found.x, found.scores
+        data = stack([estimated(label, x, source.estimate(*each, statistic)) for label, each in scores.items()])
+        if data[SERIES]:
+            panels.append(curves(title, data, source.looks, found.x_title, title, percent=name == "success"))
+            note = f"{title.capitalize()}: {behind(data).lower()}" if name == "success" else behind(data)
+            notes.append(note + source.too_narrow() * (not notes) + lacks(found.lacking))
     if not panels:
         source.left_out["aggregated curves"] = "no evaluations yet"
         return None
@@ -43,7 +41,7 @@ def aggregate_curves(source: Source) -> Figure | None:
 
 def final_scores(source: Source) -> list[Figure]:
     """Aggregates, performance profiles and probabilities of improvement of the final scores"""
-    scores: dict[str, dict[int, Array]] = {}
+    every: dict[str, dict[int, Array]] = {}
     for number, task in enumerate(source.study.tasks):
         if task not in source.scales:
             continue
@@ -51,37 +49,58 @@ def final_scores(source: Source) -> list[Figure]:
             levels = np.array([final_level(run) for run in source.study.of(task, label)])
             levels = source.scales[task](levels[np.isfinite(levels)])
             if len(levels):
-                scores.setdefault(label, {})[number] = levels
-    if not scores:
+                every.setdefault(label, {})[number] = levels
+    if not every:
         source.left_out["final scores"] = "no run has reached its last steps yet"
         return []
-    scores = {label: scores[label] for label in source.looks if label in scores}
+    shared = set.intersection(*(set(each) for each in every.values()))
+    if not shared:
+        source.left_out["final scores"] = "no task has runs of all algorithms that have reached their last steps"
+        return []
+    others = [task for number, task in enumerate(source.study.tasks) if number not in shared]
+    if others:
+        source.partial["final scores"] = f"nothing of {', '.join(others)}, where some algorithm has no final return"
+    scores = {label: {n: every[label][n] for n in sorted(shared)} for label in source.looks if label in every}
     flat = {label: np.concatenate(list(each.values())) for label, each in scores.items()}
     strata = {
         label: np.concatenate([np.full(len(values), number) for number, values in each.items()])
         for label, each in scores.items()
     }
     return [
-        final_aggregates(source, flat, strata),
+        final_aggregates(source, flat, strata, others),
         profiles(source, flat, strata),
         *improvements(source, scores),
     ]
 
 
-def final_aggregates(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:
-    panels, best = [], ("", -np.inf, "")
+def final_aggregates(
+    source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any], others: Sequence[str]
+) -> Figure:
     names: list[tuple[str, statistics.Statistic]] = [("IQM", "iqm"), ("median", "median"), ("mean", "mean")]
-    for title, statistic in names:
-        parts = []
-        for label, values in flat.items():
-            one = statistics.aggregate(values[:, None], strata[label], statistic, source.rng(), source.replicates)
-            parts.append(dot(label, one))
-            if statistic == "iqm" and one.value[0] > best[1]:
-                best = (label, one.value[0], f"{one.value[0]:.2f} [{one.low[0]:.2f}, {one.high[0]:.2f}]")
-        panels.append(intervals(title, stack(parts), source.looks, f"{title} of the final score"))
-    sentence = f"Intervals that do not overlap are a difference to trust; the highest IQM has {best[0]} with {best[2]}."
+    found = {
+        title: {label: source.estimate(values[:, None], strata[label], name) for label, values in flat.items()}
+        for title, name in names
+    }
+    each = [one for by_label in found.values() for one in by_label.values()]
+    low, high = min(one.low[0] for one in each), max(one.high[0] for one in each)
+    margin = 0.03 * (high - low) or 0.5
+    panels = [
+        intervals(
+            title,
+            stack([dot(label, one) for label, one in by_label.items()]),
+            source.looks,
+            f"{title} of the final score",
+            domain=(float(low - margin), float(high + margin)),
+        )
+        for title, by_label in found.items()
+    ]
+    best, iqm = max(found["IQM"].items(), key=lambda item: item[1].value[0])
+    sentence = f"{best} ends with the highest IQM: {iqm.value[0]:.2f} [{iqm.low[0]:.2f}, {iqm.high[0]:.2f}]."
     note = "Final: mean of a run's evaluations in the last 5 % of its steps; runs that are not there yet do not count. "
     note += "Median and mean are over the tasks' means; bars are 95 % stratified bootstrap intervals."
+    note += source.too_narrow()
+    if others:
+        note += f" This figure and the next two are without {', '.join(others)}, where some algorithm has no such run."
     return Figure("final", "Final scores", sentence, panels, [note])
 
 
@@ -96,7 +115,8 @@ def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any
     data = stack(parts)
     panel = curves("performance profile", data, source.looks, "normalised score τ", "runs above τ", percent=True)
     sentence = "The share of runs that end above each score: a curve that lies above another everywhere is better."
-    return Figure("profile", "Performance profiles", sentence, [panel], [behind(data)], wide=True)
+    note = f"{behind(data)} Every task weighs the same, also with fewer runs.{source.too_narrow()}"
+    return Figure("profile", "Performance profiles", sentence, [panel], [note], wide=True)
 
 
 def improvements(source: Source, scores: Mapping[str, dict[int, Array]]) -> list[Figure]:
@@ -113,6 +133,7 @@ def improvements(source: Source, scores: Mapping[str, dict[int, Array]]) -> list
                 parts.append({**ends, "row": [f"{first} > {other}"], SERIES: [other]})
     if not parts:
         return []
-    panel = intervals("probability of improvement", stack(parts), source.looks, f"P({first} is better)", 0.5)
+    panel = intervals("probability of improvement", stack(parts), source.looks, f"P({first} is better)", 0.5, (0, 1))
     sentence = f"How probable it is that a run of {first} ends better than one of the other, on a task drawn at random."
-    return [Figure("improvement", "Probability of improvement", sentence, [panel], wide=True)]
+    note = "Bars are 95 % stratified bootstrap intervals; at the dashed line neither is better." + source.too_narrow()
+    return [Figure("improvement", "Probability of improvement", sentence, [panel], [note], wide=True)]

@@ -20,7 +20,6 @@ from acc_rl.report.colours import Look
 FORMATS = ("pdf", "svg", "png")
 SERIES = "series"
 ROW_HEIGHT = 26
-SHORT_NUMBER = "abs(datum.value) < 10000 ? format(datum.value, ',~g') : format(datum.value, '~s')"
 Kind = Literal["curves", "bars"]
 
 
@@ -34,7 +33,6 @@ class Panel:
     kind: Kind
     looks: Mapping[str, Look]
     x_title: str = ""
-    y_title: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,15 @@ def dash(looks: Mapping[str, Look]) -> Any:
     return alt.StrokeDash(f"{SERIES}:N", scale=scale, title=None, sort=None)
 
 
+def short(*columns: Sequence[float | None]) -> str:
+    """How the numbers of an axis are told: all of them whole, in thousands or in millions, by the largest"""
+    largest = max((abs(value) for column in columns for value in column if value is not None), default=0.0)
+    if largest < 10_000:
+        return "format(datum.value, ',~g')"
+    size, unit = (1e6, "M") if largest >= 1e6 else (1e3, "k")
+    return f"datum.value == 0 ? '0' : format(datum.value / {size:.0f}, ',~g') + '{unit}'"
+
+
 def curves(
     title: str,
     data: Mapping[str, Sequence[Any]],
@@ -78,14 +85,25 @@ def curves(
     y_title: str,
     percent: bool = False,
     zero: bool = False,
+    least: float | None = None,
+    reference: float | None = None,
 ) -> Panel:
-    """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart."""
+    """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart.
+
+    The y axis is 0 to 100 % with ``percent``, contains 0 with ``zero``, or begins at ``least``.
+    """
     present = set(data[SERIES])
     shown = {label: look for label, look in looks.items() if label in present}
-    plain = alt.Axis(labelExpr=SHORT_NUMBER, tickCount=5)
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=plain)
-    y_axis = alt.Axis(format="%", tickCount=5) if percent else plain
-    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=zero), axis=y_axis)
+    x_axis = alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=False)
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=x_axis)
+    told: dict[str, Any] = {"format": "%"}
+    if not percent:
+        told = {"labelExpr": short(*(data[name] for name in ("y", "low", "high") if name in data))}
+    y_axis = alt.Axis(**told, tickCount=5, labelFlush=True, grid=True)  # a reference alone would have none
+    limits: dict[str, Any] = (
+        {"domain": [0, 1]} if percent else {"zero": zero} if least is None else {"domainMin": least}
+    )
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(**limits), axis=y_axis)
     base = alt.Chart(alt.NamedData("data"))
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
     width = 1.0 if "line" in data else 2.0
@@ -94,7 +112,14 @@ def curves(
         ends = alt.Y("low:Q", title=y_title), alt.Y2("high:Q")
         band = base.mark_area(opacity=0.17, clip=True).encode(x, *ends, colour(shown))
         layers.insert(0, band)
-    return Panel(title, alt.layer(*layers), data, "curves", shown, x_title, y_title)
+    if reference is not None:
+        layers.insert(0, reference_line().encode(y=alt.Y(datum=reference)))
+    return Panel(title, alt.layer(*layers), data, "curves", shown, x_title)
+
+
+def reference_line() -> Any:
+    once = alt.Chart(alt.NamedData("data")).transform_aggregate(rows="count()")  # not once per row of the data
+    return once.mark_rule(strokeDash=[3, 3], opacity=0.6, color="currentColor")
 
 
 def intervals(
@@ -103,17 +128,16 @@ def intervals(
     looks: Mapping[str, Look],
     x_title: str,
     reference: float | None = None,
-    from_zero: bool = False,
+    domain: tuple[float, float] | None = None,
 ) -> Panel:
-    """A dot with its interval per row; columns row, series, x, low, high."""
+    """A dot with its interval per row; columns row, series, x, low, high. Without a domain, x begins at 0."""
     present = set(data[SERIES])
     shown = {label: look for label, look in looks.items() if label in present}
     base = alt.Chart(alt.NamedData("data"))
     tooltips = [alt.Tooltip("row:N", title="of"), alt.Tooltip("x:Q", title=x_title, format=".3~f")]
     tooltips += [alt.Tooltip(f"{end}:Q", title=f"95 % {end}", format=".3~f") for end in ("low", "high")]
-    x = alt.X(
-        "x:Q", title=x_title, scale=alt.Scale(zero=from_zero, padding=0 if from_zero else 8), axis=alt.Axis(tickCount=6)
-    )
+    scale = alt.Scale(zero=True) if domain is None else alt.Scale(domain=domain, nice=False, zero=False)
+    x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(tickCount=6, labelFlush=False, grid=True))
     y = alt.Y("row:N", title=None, sort=None, axis=alt.Axis(labelLimit=220))
     tint = colour(shown)
     bar = base.mark_rule(strokeWidth=9, opacity=0.3).encode(
@@ -122,8 +146,7 @@ def intervals(
     dot = base.mark_tick(thickness=3, size=17).encode(x, y, tint, tooltip=tooltips)
     layers = [bar, dot]
     if reference is not None:
-        line = alt.Chart(alt.NamedData("data")).mark_rule(strokeDash=[3, 3], opacity=0.6, color="currentColor")
-        layers.insert(0, line.encode(x=alt.X(datum=reference)))
+        layers.insert(0, reference_line().encode(x=alt.X(datum=reference)))
     return Panel(title, alt.layer(*layers), data, "bars", shown, x_title)
 
 
@@ -142,7 +165,7 @@ CONFIG: dict[str, Any] = {
         "domainColor": "#888",
         "tickColor": "#888",
     },
-    "title": {"color": "currentColor", "fontSize": 13, "anchor": "start"},
+    "title": {"color": "currentColor", "fontSize": 13, "anchor": "start", "frame": "group"},
     "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "labelLimit": 300},
     "header": {"labelColor": "currentColor", "titleColor": "currentColor"},
 }
@@ -156,17 +179,20 @@ FILE_LEGEND = {
 PAGE_CONFIG = {**CONFIG, "legend": {"disable": True}}
 
 
+def bare(panel: Panel) -> dict[str, Any]:
+    spec: dict[str, Any] = panel.chart.to_dict(validate=False)
+    return {key: value for key, value in spec.items() if key not in ("config", "$schema")}
+
+
 def page_spec(panel: Panel) -> dict[str, Any]:
     """For the page: as wide as its place, without the legend, which the page has once; hidden algorithms left out"""
-    spec: dict[str, Any] = panel.chart.to_dict(validate=False)
+    spec = bare(panel)
     hidden = {"name": "hidden", "value": []}
     spec["params"] = [*spec.get("params", []), hidden]
     spec["transform"] = [{"filter": f"indexof(hidden, datum.{SERIES}) < 0"}, *spec.get("transform", [])]
     spec["width"] = "container"
     spec["height"] = 210 if panel.kind == "curves" else ROW_HEIGHT * len(panel.data[SERIES])
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-    for unwanted in ("config", "$schema"):
-        spec.pop(unwanted, None)
     return spec
 
 
@@ -175,14 +201,12 @@ def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
     datasets, charts = {}, []
     looks = {label: look for panel in figure.panels for label, look in panel.looks.items()}
     for i, panel in enumerate(figure.panels):
-        spec = panel.chart.to_dict(validate=False)
+        spec = bare(panel)
         _shared(spec, f"data{i}", looks)
         datasets[f"data{i}"] = rows(panel.data)
         size = {"width": 620 if figure.wide else 260, "height": 300 if figure.wide else 180}
         spec |= size if panel.kind == "curves" else {"height": ROW_HEIGHT * len(panel.data[SERIES])}
         spec["title"] = panel.title
-        for unwanted in ("config", "$schema"):
-            spec.pop(unwanted, None)
         charts.append(spec)
     curves_too = any(panel.kind == "curves" for panel in figure.panels)  # bars have their names beside them
     return {

@@ -12,7 +12,7 @@ BLUE, ORANGE, GREEN, PLUM, BROWN, VIOLET, RED, TEAL, GREY = PALETTE = (
     "#c3319b",
     "#9f6d39",
     "#6a4df5",
-    "#d8343f",
+    "#cc0c0c",
     "#1593a8",
     "#808692",
 )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from acc_rl.report.load import Array, Columns, ReportError, Run, Study
+from acc_rl.report.load import Array, ReportError, Run, Study
 
 EVALUATION_FILTER, VALUE_ERROR_FILTER = 15, 401
 """the paper's uniform filters, in rows"""
 POINTS = 160
 """points per drawn curve"""
+ASKED = {"evaluations": "eval_every", "training": "log_every"}
+"""the spec's word for the steps between two rows"""
 END = 0.05
 """share of a run whose evaluations make its final level"""
 
@@ -25,10 +27,14 @@ def grid(spacing: float, length: float) -> Array:
     return np.append(steps[length - steps > spacing / 2] if len(steps) > 1 else steps, length)
 
 
-def spacing(every: Sequence[Array]) -> float:
-    """The coarsest of the runs' usual distances between two rows"""
-    distances = [float(np.median(np.diff(steps))) for steps in every if len(steps) > 1]
-    return max(distances, default=1.0)
+def spacing(runs: Sequence[Run], part: str) -> float:
+    """The steps between two rows that the specs ask for; where they do not, the median of the runs' usual ones, or 0"""
+    asked = [every for run in runs if isinstance(every := run.spec.get(ASKED.get(part, "")), int) and every > 0]
+    if asked:
+        return float(max(asked))
+    steps = [np.diff(run.rows(part)["step"], prepend=0) for run in runs]
+    usual = [float(np.median(each[each > 0])) for each in steps if (each > 0).any()]
+    return float(np.median(usual)) if usual else 0.0
 
 
 def align(steps: Array, values: Array, onto: Array) -> Array:
@@ -47,14 +53,41 @@ def align(steps: Array, values: Array, onto: Array) -> Array:
     return result
 
 
-def table(runs: Sequence[Run], columns: Callable[[Run], Columns], name: str, length: float) -> tuple[Array, Array]:
-    """The common steps and the runs' values there, (runs, steps)"""
-    onto = grid(spacing([columns(run)["step"] for run in runs]), length)
-    return onto, np.array([align(columns(run)["step"], columns(run)[name], onto) for run in runs])
+def table(runs: Sequence[Run], part: str, name: str, length: float) -> tuple[Array, Array]:
+    """The common steps and the runs' values there, (runs, steps).
+
+    A row of value errors tells of all steps since the row before. Their steps end with the last row, which comes
+    before the end of training when the last pairs do not fill a row.
+    """
+    rows = [run.rows(part) for run in runs]
+    if part == "value_error":
+        length = min(length, max(1.0, *(float(each["step"][-1]) for each in rows)))
+    onto = grid(spacing(runs, part) or length, length)
+    values = np.array([align(each["step"], each[name], onto) for each in rows])
+    return onto, np.array([held(row) for row in values]) if part == "value_error" else values
+
+
+def held(values: Array) -> Array:
+    """What is missing between two values takes the later one."""
+    known = np.flatnonzero(np.isfinite(values))
+    result = values.copy()
+    if len(known):
+        inside = np.arange(known[0], known[-1] + 1)
+        result[inside] = values[known[np.searchsorted(known, inside)]]
+    return result
+
+
+def mean_known(values: Array) -> Array:
+    """Mean over the first axis of what is known; NaN where nothing is"""
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    return np.where(count > 0, np.where(known, values, 0).sum(axis=0) / np.maximum(count, 1), np.nan)
 
 
 def smooth(values: Array, size: int) -> Array:
     """Uniform filter along the last axis; it is cut at the ends and passes over what is missing."""
+    if size == 1:
+        return values
     known = np.isfinite(values)
     sums = np.cumsum(np.where(known, values, 0.0), axis=-1)
     counts = np.cumsum(known, axis=-1)
@@ -162,10 +195,8 @@ def level_at(run: Run, step: float) -> float:
 
 def steps_to_reach(runs: Sequence[Run], level: float, length: float) -> float:
     """First step at which the mean over the runs, filtered as it is drawn, is at ``level``; NaN if never"""
-    steps, values = table(runs, lambda run: run.evaluations, "mean_return", length)
-    known = np.isfinite(values)
-    mean = np.where(
-        known.any(axis=0), np.where(known, values, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1), np.nan
-    )
-    reached = np.flatnonzero(smooth(mean, filter_size(EVALUATION_FILTER, len(steps))) >= level)
+    steps, values = table(runs, "evaluations", "mean_return", length)
+    mean = smooth(mean_known(values), filter_size(EVALUATION_FILTER, len(steps)))
+    # two ways to the same mean differ in their last digits
+    reached = np.flatnonzero((mean >= level) | np.isclose(mean, level, rtol=1e-9, atol=1e-12))
     return float(steps[reached[0]]) if len(reached) else float("nan")

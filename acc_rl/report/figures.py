@@ -11,9 +11,9 @@ import numpy as np
 from acc_rl.report import statistics
 from acc_rl.report.aggregates import aggregate_curves, final_scores
 from acc_rl.report.charts import SERIES, Figure, Panel, curves, intervals, numbers, whole
-from acc_rl.report.curves import EVALUATION_FILTER, VALUE_ERROR_FILTER, filter_size, smooth, thin
+from acc_rl.report.curves import EVALUATION_FILTER, POINTS, VALUE_ERROR_FILTER, filter_size, mean_known, smooth, thin
 from acc_rl.report.load import Array, Study
-from acc_rl.report.source import STEPS, Source, behind, dot, estimated, has, stack
+from acc_rl.report.source import STEPS, Source, behind, between, dot, estimated, lacks, stack
 
 
 def figures(source: Source) -> list[Figure]:
@@ -42,12 +42,10 @@ def mean_and_std(
         mine = values[[i for i, run in enumerate(runs) if run.label == label]]
         if not len(mine):
             continue
-        known = np.isfinite(mine)
-        count = known.sum(axis=0)
-        mean = np.where(known, mine, 0).sum(axis=0) / np.maximum(count, 1)
-        std = np.sqrt((np.where(known, mine - mean, 0) ** 2).sum(axis=0) / np.maximum(count, 1))
-        mean, std = (smooth(np.where(count > 0, each, np.nan), size) for each in (mean, std))
-        some = np.flatnonzero(np.isfinite(mean))
+        mean = mean_known(mine)
+        std = np.sqrt(mean_known((mine - mean) ** 2))
+        mean, std, count = smooth(mean, size), smooth(std, size), np.isfinite(mine).sum(axis=0)
+        some = between(mean)
         some = some[thin(len(some))]
         estimate = statistics.Estimate(mean[some], (mean - std)[some], (mean + std)[some], count[some])
         parts.append(estimated(label, onto[some], estimate))
@@ -55,13 +53,13 @@ def mean_and_std(
 
 
 def per_task(
-    source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str, zero: bool = False
+    source: Source, labels: Sequence[str], part: str, name: str, wanted: int, y: str, **axis: Any
 ) -> tuple[list[Panel], str]:
     panels, sizes, counts = [], set(), []
     for task in source.study.tasks:
         data, size = mean_and_std(source, task, labels, part, name, wanted)
         if data[SERIES]:
-            panels.append(curves(task, data, source.looks, STEPS, y, zero=zero))
+            panels.append(curves(task, data, source.looks, STEPS, y, **axis))
             sizes.add(size)
             counts += data["n"]
     what = "" if source.study.single else "Mean ± standard deviation over runs. "
@@ -88,7 +86,8 @@ def learning_curves(source: Source) -> Figure | None:
 
 
 def success_rates(source: Source) -> Figure | None:
-    panels, note = per_task(source, list(source.looks), "evaluations", "success", EVALUATION_FILTER, "success")
+    labels = list(source.looks)
+    panels, note = per_task(source, labels, "evaluations", "success", EVALUATION_FILTER, "success", percent=True)
     sentence = "The share of test episodes that reach their goal at any of their steps."
     return Figure("success", "Success rates", sentence, panels, [note])
 
@@ -128,23 +127,28 @@ def td3(source: Source) -> Figure | None:
 
 def calibration(source: Source) -> list[Figure]:
     """What the rule chose: d where atoms are dropped, else beta"""
-    kinds = [("dropped_per_net", "d", "Dropped atoms per net, d"), ("beta", "β", "The rule's β")]
+    kinds: list[tuple[str, str, str, dict[str, Any]]] = [
+        ("dropped_per_net", "d, dropped atoms per net", "Dropped atoms per net, d", {"least": 0}),
+        ("beta", "β", "The rule's β", {"zero": True}),
+    ]
     made: list[Figure] = []
     covered: set[str] = set()
-    for name, letter, title in kinds:
+    for name, y, title, axis in kinds:
         labels = [label for label in adaptive(source, name) if label not in covered]
         covered |= set(labels)
-        panels, note = per_task(source, labels, "training", name, EVALUATION_FILTER, letter, zero=True)
+        panels, note = per_task(source, labels, "training", name, EVALUATION_FILTER, y, **axis)
         if not panels:
             continue
-        direction = "Larger d is more pessimism" if letter == "d" else "Larger β is more optimism"
+        direction = "Larger d is more pessimism" if name != "beta" else "Larger β is more optimism"
         many = len(panels) > 1
         sentence = direction + (": where the curves differ between tasks, no fixed value fits all." if many else ".")
         made.append(Figure(f"calibration-{name.split('_')[0]}", title, sentence, panels, [note]))
         if not source.study.single:
-            singles = [p for task in source.study.tasks if (p := single_seeds(source, task, labels, name, letter))]
+            tasks = source.study.tasks
+            singles = [panel for task in tasks if (panel := single_seeds(source, task, labels, name, y, axis))]
             sentence = "Unfiltered, one line per run: whether seeds settle on the same value, and how much it moves."
-            made.append(Figure(f"{made[-1].key}-seeds", f"{title}: single seeds", sentence, singles))
+            note = f"Of a run with more rows, {POINTS} are drawn."
+            made.append(Figure(f"{made[-1].key}-seeds", f"{title}: single seeds", sentence, singles, [note]))
     if not made:
         source.left_out["d over time"] = "no run of an algorithm that adapts it has records of it"
     return made
@@ -152,44 +156,54 @@ def calibration(source: Source) -> list[Figure]:
 
 def adaptive(source: Source, name: str) -> list[str]:
     """Labels of algorithms with a run in which the value moves"""
-    moving = {r.label for r in source.study.runs if has(r, "training", name) and np.nanstd(r.training[name]) > 1e-9}
+    moving = {r.label for r in source.study.runs if r.has("training", name) and np.nanstd(r.training[name]) > 1e-9}
     return [label for label in source.looks if label in moving]
 
 
-def single_seeds(source: Source, task: str, labels: Sequence[str], name: str, letter: str) -> Panel | None:
+def single_seeds(
+    source: Source, task: str, labels: Sequence[str], name: str, y: str, axis: dict[str, Any]
+) -> Panel | None:
     runs, onto, values = source.table(task, "training", name)
     parts = []
     for run, row in zip(runs, values, strict=True):
-        some = np.flatnonzero(np.isfinite(row))
+        some = between(row)
         if run.label in labels and len(some):
             some = some[thin(len(some))]
             line: dict[str, list[Any]] = {SERIES: [run.label] * len(some), "line": [f"seed {run.seed}"] * len(some)}
             parts.append({**line, "x": whole(onto[some]), "y": numbers(row[some], 4)})
-    return curves(task, stack(parts), source.looks, STEPS, letter, zero=True) if parts else None
+    return curves(task, stack(parts), source.looks, STEPS, y, **axis) if parts else None
 
 
 def value_error(source: Source) -> Figure | None:
-    size = 1
+    sizes = set()
 
     def smoothed(task: str, values: Array) -> Array:
-        nonlocal size
-        size = filter_size(VALUE_ERROR_FILTER, values.shape[1])
+        sizes.add(size := filter_size(VALUE_ERROR_FILTER, values.shape[1]))
         return smooth(values, size)
 
-    x_title, x, scores = source.aggregated("value_error", "normalised", smoothed)
-    if not scores:
-        source.left_out["value error"] = "no run has records of it (they need --value-error)"
+    found = source.aggregated("value_error", "normalised", smoothed)
+    data = stack([estimated(label, found.x, source.estimate(*each, "mean")) for label, each in found.scores.items()])
+    if not data[SERIES]:
+        source.left_out["value error"] = no_value_error(source, source.study.tasks)
         return None
-    parts = [
-        estimated(label, x, statistics.aggregate(values, strata, "mean", source.rng(), source.replicates))
-        for label, (values, strata) in scores.items()
-    ]
-    data = stack(parts)
-    panel = curves("normalised value error |Q - R| / |R|", data, source.looks, x_title, "|Q - R| / |R|")
+    unmeasured = [task for task in source.study.tasks if not source.table(task, "value_error", "normalised")[0]]
+    if unmeasured:
+        reason = no_value_error(source, unmeasured)
+        source.partial["value error and signed bias"] = f"nothing of {', '.join(unmeasured)}: {reason}"
+    title, ratio = "normalised value error |Q - R| / |R|", "|Q - R| / |R|"
+    panel = curves(title, data, source.looks, found.x_title, ratio, least=0)
     sentence = "Lower is a critic that promises what then follows: its error relative to the returns seen."
     note = "" if source.study.single else "Mean over tasks and runs, 95 % stratified bootstrap intervals. "
-    note += f"A row is the mean over 1000 pairs. {filtered([size], VALUE_ERROR_FILTER)}"
-    return Figure("value-error", "Value error", sentence, [panel], [note + behind(data)], wide=True)
+    note += f"A row is the mean over 1000 pairs. {filtered(sizes, VALUE_ERROR_FILTER)}{behind(data)}"
+    note += "" if source.study.single else source.too_narrow() + lacks(found.lacking)
+    without = f"Without {', '.join(unmeasured)}, which {'have' if len(unmeasured) > 1 else 'has'} no rows."
+    return Figure("value-error", "Value error", sentence, [panel], [note, *[without] * bool(unmeasured)], wide=True)
+
+
+def no_value_error(source: Source, tasks: Collection[str]) -> str:
+    if all(run.spec.get("value_error") is False for run in source.study.runs if run.task in tasks):
+        return "it was switched off (--no-value-error)"
+    return "a row needs 1000 pairs, and the last 100 steps of an episode that a time limit cuts give none"
 
 
 def signed_bias(source: Source) -> Figure | None:
@@ -203,16 +217,16 @@ def signed_bias(source: Source) -> Figure | None:
         for label in source.looks:
             mine = smoothed[[i for i, run in enumerate(runs) if run.label == label]]
             if len(mine):
-                one_task = np.zeros(len(mine), int)
-                mean = statistics.aggregate(mine, one_task, "mean", source.rng(), source.replicates)
+                mean = source.estimate(mine, np.zeros(len(mine), int), "mean")
                 parts.append(estimated(label, onto[picks], mean))
         data = stack(parts)
-        panels.append(curves(task, data, source.looks, STEPS, "mean of Q - R", zero=True))
+        panels.append(curves(task, data, source.looks, STEPS, "mean of Q - R", zero=True, reference=0))
         sizes.add(size)
         counts += data["n"]
     sentence = "Above zero the critic overestimates, below it underestimates; in units of the discounted return."
     note = "" if source.study.single else "Mean over runs with 95 % bootstrap intervals. "
-    note += filtered(sizes, VALUE_ERROR_FILTER) + ("" if source.study.single else behind({"n": counts}))
+    note += filtered(sizes, VALUE_ERROR_FILTER)
+    note += "" if source.study.single else behind({"n": counts}) + source.too_narrow()
     return Figure("bias", "Signed bias of the critic", sentence, panels, [note])
 
 
@@ -226,19 +240,22 @@ def critics(source: Source) -> Figure | None:
     clock = wall_clock(source, beside)
     sentence = "What fewer critics cost in return, and what they save in time."
     if clock is None:
-        note += " No wall-clock was recorded."
+        note += " No wall-clock was recorded on a task that all of them have."
     return Figure("critics", "Fewer critics", sentence, panels + ([clock] if clock else []), [note])
 
 
 def wall_clock(source: Source, labels: Sequence[str]) -> Panel | None:
+    """Mean over the tasks that all the algorithms have"""
+    timed = [r for r in source.study.runs if r.label in labels and r.seconds and r.clock["step"][-1] > 0]
+    having = [{run.task for run in timed if run.label == label} for label in labels]
+    shared = set.intersection(*(tasks for tasks in having if tasks)) if timed else set()
+    if not shared:
+        return None
     parts = []
     for label in labels:
-        runs = [r for r in source.study.runs if r.label == label and r.seconds and r.clock["step"][-1] > 0]
+        runs = [run for run in timed if run.label == label and run.task in shared]
         if runs:
             pace = np.array([[1000 * r.clock["seconds"][-1] / r.clock["step"][-1]] for r in runs])
             tasks = np.array([source.study.tasks.index(run.task) for run in runs])
-            one = statistics.aggregate(pace, tasks, "mean", source.rng(), source.replicates)
-            parts.append(dot(label, one))
-    if not parts:
-        return None
-    return intervals("wall-clock", stack(parts), source.looks, "seconds per 1000 env steps", from_zero=True)
+            parts.append(dot(label, source.estimate(pace, tasks, "mean")))
+    return intervals("wall-clock", stack(parts), source.looks, "seconds per 1000 env steps")

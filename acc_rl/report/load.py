@@ -21,7 +21,7 @@ Columns = Mapping[str, Array]
 COLUMNS = {
     records.EVALUATIONS: ("step", "mean_return", "success"),
     records.TRAINING: ("step", "dropped_per_net", "beta"),
-    records.VALUE_ERROR: ("step", "bias", "normalised", "mean_return"),
+    records.VALUE_ERROR: ("step", "bias", "normalised"),
     records.CLOCK: ("step", "seconds"),
 }
 
@@ -49,6 +49,14 @@ class Run:
     clock: Columns
     label: str = ""
     """the algorithm's name in the report: its own, and the settings in which its runs on one task differ"""
+
+    def rows(self, part: str) -> Columns:
+        """evaluations, training, value_error or clock"""
+        columns: Columns = getattr(self, part)
+        return columns
+
+    def has(self, part: str, name: str) -> bool:
+        return bool(np.isfinite(self.rows(part)[name]).any())
 
     @property
     def last_step(self) -> int:
@@ -78,6 +86,10 @@ class Study:
     about: Mapping[str, Any]
     damaged: dict[str, str] = field(default_factory=dict)
     """folder -> why it could not be read"""
+    unread: list[Mapping[str, Any]] = field(default_factory=list)
+    """specs of damaged runs"""
+    nameless: list[str] = field(default_factory=list)
+    """folders of damaged runs whose specs cannot be read either"""
 
     @property
     def tasks(self) -> list[str]:
@@ -96,8 +108,12 @@ class Study:
 
     def absent(self) -> list[Mapping[str, Any]]:
         """Specs of planned runs that have no folder yet"""
-        there = {_identity(run.spec) for run in self.runs}
-        return [spec for spec in self.planned if _identity(spec) not in there]
+        there = {_identity(spec) for spec in (*(run.spec for run in self.runs), *self.unread)}
+        absent = [spec for spec in self.planned if _identity(spec) not in there]
+        for name in self.nameless:
+            its = next((spec for spec in absent if _may_be(name, spec)), None)
+            absent = [spec for spec in absent if spec is not its]
+        return absent
 
 
 Cache = dict[tuple[Path, int, int], Columns]
@@ -112,11 +128,20 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     folders = [path] if single else sorted(each.parent for each in path.glob(f"*/{records.SPEC}"))
     plan = records.read_json(path / records.STUDY) if (path / records.STUDY).exists() else {}
     runs, damaged = [], {}
+    unread: list[Mapping[str, Any]] = []
+    nameless = []
     for folder in folders:
         try:
-            runs.append(_run(folder, cache))
+            spec = records.read_json(folder / records.SPEC)
         except ValueError as error:
             damaged[folder.name] = str(error)
+            nameless.append(folder.name)
+            continue
+        try:
+            runs.append(_run(folder, spec, cache))
+        except ValueError as error:
+            damaged[folder.name] = str(error)
+            unread.append(spec)
     if single and damaged:
         raise ReportError(next(iter(damaged.values())))
     if not runs and not plan:
@@ -128,11 +153,10 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     labels = _labels([*(run.spec for run in runs), *planned])
     runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
     planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
-    return Study(name, single, _ordered(runs, planned), planned, about, damaged)
+    return Study(name, single, _ordered(runs, planned), planned, about, damaged, unread, nameless)
 
 
-def _run(folder: Path, cache: Cache) -> Run:
-    spec = records.read_json(folder / records.SPEC)
+def _run(folder: Path, spec: Mapping[str, Any], cache: Cache) -> Run:
     wrong = [key for key, kind in (("env", str), ("algo", str), ("seed", int), ("steps", int)) if _no(spec, key, kind)]
     if wrong:
         raise ReportError(f"{folder / records.SPEC}: {wrong[0]} is {spec.get(wrong[0])!r}")
@@ -204,7 +228,7 @@ def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
+def given(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the spec gives, those of the bias rule with their prefix"""
     settings = {key: value for key, value in _part(spec, "settings").items() if value is not None}
     return settings | {f"bias.{key}": value for key, value in _part(spec, "bias").items() if value is not None}
@@ -212,17 +236,23 @@ def _given(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _identity(spec: Mapping[str, Any]) -> str:
     what = [spec.get(key) for key in ("env", "algo", "seed", "steps")]
-    return json.dumps([*what, _given(spec)], sort_keys=True)
+    return json.dumps([*what, spec.get("n_envs", 1), given(spec)], sort_keys=True)
+
+
+def _may_be(name: str, spec: Mapping[str, Any]) -> bool:
+    """Whether the folder's name can be that of the spec's run"""
+    begin = f"{spec.get('env')}_{spec.get('algo')}_".replace("/", "-")
+    return name.startswith(begin) and name.endswith(f"_seed{spec.get('seed')}")
 
 
 def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
-    """An algorithm whose runs on one task differ in a setting gets the setting into its label."""
-    given = [_given(spec) for spec in specs]
+    """An algorithm whose runs on one task differ in a setting, in length or in envs gets that into its label."""
+    differing = [given(spec) | {"steps": spec.get("steps"), "n_envs": spec.get("n_envs", 1)} for spec in specs]
     keys: dict[Any, set[str]] = {}
-    for spec, settings in zip(specs, given, strict=True):
+    for spec, settings in zip(specs, differing, strict=True):
         keys.setdefault(spec.get("algo"), set()).update(settings)
     values: dict[tuple[Any, Any, str], set[str]] = {}
-    for spec, settings in zip(specs, given, strict=True):
+    for spec, settings in zip(specs, differing, strict=True):
         algo = spec.get("algo")
         for key in keys[algo]:
             values.setdefault((spec.get("env"), algo, key), set()).add(json.dumps(settings.get(key)))
@@ -234,7 +264,7 @@ def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
                 *(f"{k}={_short(v)}" for k, v in settings.items() if (spec.get("algo"), k) in varying),
             ]
         )
-        for spec, settings in zip(specs, given, strict=True)
+        for spec, settings in zip(specs, differing, strict=True)
     ]
 
 

@@ -164,13 +164,12 @@
   main();
 
   // --- while runs go on ---
-  if (document.body.dataset.watch) {
-    let version = null;
+  const version = document.body.dataset.version;
+  if (version) {
     setInterval(async () => {
       try {
-        const now = await (await fetch("version", { cache: "no-store" })).text();
-        if (version !== null && now !== version) location.reload();
-        version = now;
+        const answer = await fetch("version", { cache: "no-store" });
+        if (answer.ok && (await answer.text()) !== version) location.reload();
       } catch { /* the server has ended: the page stays as it is */ }
     }, 2000);
   }

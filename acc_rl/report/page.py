@@ -22,21 +22,21 @@ import vl_convert
 from acc_rl.report import tables
 from acc_rl.report.charts import PAGE_CONFIG, Figure, page_spec, write_figure
 from acc_rl.report.colours import Look, looks
-from acc_rl.report.curves import END, read_scales, scales
+from acc_rl.report.curves import END, POINTS, read_scales, scales
 from acc_rl.report.figures import figures
 from acc_rl.report.load import Cache, Study, load
 from acc_rl.report.source import Source
 
 
 def build(
-    path: Path, normalise: Path | None = None, seed: int = 0, watch: bool = False, cache: Cache | None = None
+    path: Path, normalise: Path | None = None, seed: int = 0, version: str = "", cache: Cache | None = None
 ) -> tuple[str, list[Figure]]:
-    """The page of the study or run in ``path``, and its figures"""
+    """The page of the study or run in ``path``, and its figures; with a version it asks its server for a newer one"""
     study = load(path, cache)
     given = None if normalise is None else read_scales(normalise)
     source = Source(study, looks(study.labels), scales(study, given), seed)
     drawn = figures(source)
-    return page(source, drawn, watch), drawn
+    return page(source, drawn, version), drawn
 
 
 def write(
@@ -63,12 +63,12 @@ def library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed").replace("</script", "<\\/script")
 
 
-def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
+def page(source: Source, drawn: Sequence[Figure], version: str) -> str:
     study = source.study
     scripts = [library(), asset("page.js")]
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    policy += "; connect-src 'self'" if watch else ""
+    policy += "; connect-src 'self'" if version else ""
     title = escape(study.name)
     return f"""<!doctype html>
 <html lang="en">
@@ -80,7 +80,7 @@ def page(source: Source, drawn: Sequence[Figure], watch: bool) -> str:
 <title>{title} – report</title>
 <style>{asset("page.css")}</style>
 </head>
-<body{' data-watch="on"' if watch else ""}>
+<body{f' data-version="{version}"' if version else ""}>
 {header(source)}
 {legend(source.looks) if study.labels else ""}
 <main>
@@ -108,7 +108,6 @@ def content(source: Source, drawn: Sequence[Figure]) -> str:
             "data": panel.data,
             "kind": panel.kind,
             "x": panel.x_title,
-            "y": panel.y_title,
         }
         for figure in drawn
         for i, panel in enumerate(figure.panels)
@@ -225,11 +224,13 @@ def methods(source: Source) -> str:
     told = [
         f"Intervals: 95 %, percentile bootstrap with {source.replicates} resamples of the runs within each task "
         f"(stratified), seed {source.seed}. A task with one run has no spread to resample.",
-        "IQM: mean of the middle half of all runs of all tasks. Median and mean: over the means of the tasks.",
+        "IQM: mean of the middle half of all runs of all tasks; of fewer than 4 runs it is the mean. Median and mean: "
+        "over the means of the tasks. Standard deviations are the population's (divided by n).",
         f"Final level of a run: mean of its evaluations in the last {100 * END:.0f} % of its steps.",
-        "Curves: evaluations are brought onto the coarsest grid of steps among a task's runs, each point taking the "
+        "Curves: evaluations are brought onto the grid of steps that the runs were to have, each point taking the "
         "nearest evaluation; where a run has none, the others stand alone, and the number of runs is shown on hover. "
-        "Where tasks differ in length, aggregated curves run over the share of each task's steps.",
+        f"Of a longer curve {POINTS} points are drawn. Aggregated curves have a point where every task has a run; "
+        "where tasks differ in length, they run over the share of each task's steps.",
     ]
     items = "".join(f"<li>{escape(each)}</li>" for each in told)
     return (

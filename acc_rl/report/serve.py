@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,15 +13,14 @@ from pathlib import Path
 from acc_rl.report.load import Cache
 from acc_rl.report.page import build
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
-PATTERNS = ("study.json", "*.json", "*.jsonl", "*/*.json", "*/*.jsonl")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PATTERNS = ("*.json", "*.jsonl", "*/*.json", "*/*.jsonl")
 
 
 def fingerprint(path: Path) -> str:
     """Changes when a record does"""
-    files = {file for pattern in PATTERNS for file in path.glob(pattern)}
     stats = []
-    for file in sorted(files):
+    for file in sorted(file for pattern in PATTERNS for file in path.glob(pattern)):
         try:
             stat = file.stat()
         except OSError:  # gone between the two looks
@@ -40,7 +41,7 @@ class Watcher:
         with self._lock:
             version = fingerprint(self.path)
             if version != self._version:
-                html, _ = build(self.path, self.normalise, self.seed, watch=True, cache=self._cache)
+                html, _ = build(self.path, self.normalise, self.seed, version, self._cache)
                 self._version, self._page = version, html.encode()
             return self._page
 
@@ -56,17 +57,24 @@ def allowed_hosts(host: str, port: int) -> Callable[[str], bool]:
         name, colon, told = header.rpartition(":")
         if not colon or not told.isdigit():
             name, told = header, "80"
+        name = name.removeprefix("[").removesuffix("]")
         if int(told) != port:
             return False
         if name in LOOPBACK or name == host:
             return True
         try:
-            ip_address(name.strip("[]"))
+            ip_address(name)
         except ValueError:
             return False
         return host in ("0.0.0.0", "::")
 
     return allowed
+
+
+def trouble(error: Exception) -> bytes:
+    """A page that tells the error and asks again"""
+    told = escape(str(error))
+    return f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>{told}</p>\n'.encode()
 
 
 def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
@@ -87,7 +95,7 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
             try:
                 content = make()
             except (ValueError, OSError) as error:
-                return self.reply(503, f"{error}\n".encode(), "text/plain; charset=utf-8", body)
+                return self.reply(503, trouble(error), "text/html; charset=utf-8", body)
             return self.reply(200, content, kind, body)
 
         def reply(self, status: int, content: bytes, kind: str, body: bool) -> None:
@@ -105,8 +113,11 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    made = ThreadingHTTPServer((host, port), Handler)
-    made.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+    made = Server((host, port), Handler)
     allowed = allowed_hosts(host, made.server_address[1])
     return made
 
@@ -115,11 +126,12 @@ def watch(path: Path, host: str, port: int, normalise: Path | None = None, seed:
     """Serve until Ctrl-C."""
     watcher = Watcher(path, normalise, seed)
     watcher.page()  # mistakes show now, not in the browser
+    address = f"[{host}]" if ":" in host else host
     try:
         made = server(watcher, host, port)
     except OSError as error:
-        raise ValueError(f"cannot serve on {host}:{port}: {error.strerror}; try another --port") from None
-    print(f"http://{host}:{made.server_address[1]}/ shows {path} and follows it; Ctrl-C ends", flush=True)
+        raise ValueError(f"cannot serve on {address}:{port}: {error.strerror}; try another --port or --host") from None
+    print(f"http://{address}:{made.server_address[1]}/ shows {path} and follows it; Ctrl-C ends", flush=True)
     try:
         made.serve_forever()
     except KeyboardInterrupt:

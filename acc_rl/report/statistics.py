@@ -7,7 +7,6 @@ told by how often each run was drawn, so that no replicate is ever sorted: IQMs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Statistic = Literal["iqm", "mean", "median"]
+Slices = list[slice]
+"""the runs of each task, of all runs ordered by task"""
 REPLICATES = 2000
 LEVEL = 0.95
 
@@ -27,17 +28,6 @@ class Estimate(NamedTuple):
     low: Array
     high: Array
     runs: Ints
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of each task as a slice of all runs, ordered by task."""
-
-    slices: list[slice]
-
-    @property
-    def size(self) -> int:
-        return int(self.slices[-1].stop)
 
 
 def draw(sizes: list[int], replicates: int, rng: np.random.Generator) -> Array:
@@ -70,24 +60,24 @@ def iqm(values: Array, counts: Array) -> Array:
     return result
 
 
-def task_means(values: Array, counts: Array, group: Group) -> Array:
+def task_means(values: Array, counts: Array, tasks: Slices) -> Array:
     """(replicates, tasks, points)"""
-    return np.stack([counts[:, s] @ values[s] / (s.stop - s.start) for s in group.slices], axis=1)
+    return np.stack([counts[:, s] @ values[s] / (s.stop - s.start) for s in tasks], axis=1)
 
 
-def mean(values: Array, counts: Array, group: Group) -> Array:
+def mean(values: Array, counts: Array, tasks: Slices) -> Array:
     """Mean over tasks of the mean over their runs"""
-    result: Array = task_means(values, counts, group).mean(axis=1)
+    result: Array = task_means(values, counts, tasks).mean(axis=1)
     return result
 
 
-def median(values: Array, counts: Array, group: Group) -> Array:
+def median(values: Array, counts: Array, tasks: Slices) -> Array:
     """Median over tasks of the mean over their runs"""
-    middle: Array = np.median(task_means(values, counts, group), axis=1)
+    middle: Array = np.median(task_means(values, counts, tasks), axis=1)
     return middle
 
 
-STATISTICS: dict[str, Callable[[Array, Array, Group], Array]] = {
+STATISTICS: dict[str, Callable[[Array, Array, Slices], Array]] = {
     "iqm": lambda values, counts, _: iqm(values, counts),
     "mean": mean,
     "median": median,
@@ -104,7 +94,8 @@ def aggregate(
 ) -> Estimate:
     """The statistic at each point and its pointwise percentile interval; a run counts where it has a value.
 
-    Points with the same runs share their resamples. Where a point has no run, everything is NaN.
+    Points with the same runs share their resamples. Where a task has no run with a value, everything is NaN: the
+    other tasks alone would be another quantity.
     """
     assert scores.ndim == 2
     assert strata.shape == (len(scores),)
@@ -114,26 +105,26 @@ def aggregate(
     n_points = scores.shape[1]
     nan = np.full(n_points, np.nan)
     estimate = Estimate(nan, nan.copy(), nan.copy(), present.sum(axis=0))
+    n_tasks = len(np.unique(strata))
     masks, which = np.unique(present, axis=1, return_inverse=True)
     compute = STATISTICS[statistic]
     for i, mask in enumerate(masks.T):
-        if not mask.any():
+        tasks = _slices(strata[mask])
+        if not tasks or len(tasks) < n_tasks:
             continue
         points = np.flatnonzero(which.ravel() == i)
-        group = _group(strata[mask])
         values = scores[np.ix_(mask, points)]
-        estimate.value[points] = compute(values, np.ones((1, group.size)), group)[0]
-        counts = draw([s.stop - s.start for s in group.slices], replicates, rng)
-        drawn = compute(values, counts, group)
+        estimate.value[points] = compute(values, np.ones((1, len(values))), tasks)[0]
+        counts = draw([s.stop - s.start for s in tasks], replicates, rng)
+        drawn = compute(values, counts, tasks)
         tail = (1 - level) / 2
         estimate.low[points], estimate.high[points] = np.quantile(drawn, [tail, 1 - tail], axis=0)
     return estimate
 
 
-def _group(strata: Ints) -> Group:
+def _slices(strata: Ints) -> Slices:
     _, starts = np.unique(strata, return_index=True)
-    ends = [*starts[1:], len(strata)]
-    return Group([slice(int(start), int(end)) for start, end in zip(starts, ends, strict=True)])
+    return [slice(int(a), int(b)) for a, b in zip(starts, [*starts[1:], len(strata)], strict=False)]
 
 
 def profile(

@@ -11,7 +11,7 @@ import numpy as np
 
 from acc_rl.report import statistics
 from acc_rl.report.curves import final_level, latest_level, level_at, steps_to_reach
-from acc_rl.report.load import Array, Run, Study
+from acc_rl.report.load import Array, Run, Study, given
 from acc_rl.report.published import Published, published
 from acc_rl.report.source import Source
 
@@ -50,6 +50,10 @@ def number(value: float, about: str = "") -> Cell:
         return Cell("–", None, about)
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
     return Cell(f"{value:,.{digits}f}", value, about)
+
+
+def count(value: int) -> Cell:
+    return Cell(f"{value:,}", value)
 
 
 def with_spread(mean: float, spread: float | None) -> Cell:
@@ -94,7 +98,7 @@ def _final_row(
     elif len(levels) < planned:
         remark = f"{planned - len(levels)} not at the end yet, left out"
     iqm = statistics.aggregate(levels[:, None], np.zeros(len(levels), int), "iqm", source.rng(), source.replicates)
-    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), number(step)]
+    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), count(step)]
     cells.append(with_spread(levels.mean(), levels.std() if len(levels) > 1 else None) if len(levels) else Cell("–"))
     interval = Cell(f"{number(iqm.low[0]).text} to {number(iqm.high[0]).text}", float(iqm.low[0]))
     cells += [number(iqm.value[0]), interval if len(levels) > 1 else Cell("–")]
@@ -126,7 +130,7 @@ def _published_row(row: Published, task: str, study: Study, success: bool, refer
         Cell(task),
         Cell(row.algo),
         Cell("–" if row.seeds is None else str(row.seeds), row.seeds),
-        number(row.step),
+        count(row.step),
     ]
     cells += [
         with_spread(row.mean, None if row.seeds == 1 else row.std),
@@ -146,7 +150,7 @@ def grid_table(study: Study) -> Table:
     rows = []
     for task in tasks:
         length = max([r.steps for r in study.runs if r.task == task] or [0])
-        cells = [Cell(task), number(length) if length else Cell("–")]
+        cells = [Cell(task), count(length) if length else Cell("–")]
         for label in labels:
             runs = study.of(task, label)
             planned = len(runs) + absent[task, label]
@@ -162,7 +166,11 @@ def runs_table(study: Study) -> Table:
         state = "finished" if run.finished else f"at step {run.last_step:,}"
         seconds = Cell("–") if run.seconds is None else Cell(duration(run.seconds), run.seconds)
         level = number(latest_level(run))
-        rows.append(Row([Cell(run.task), Cell(run.label), number(run.seed), Cell(state), level, seconds], run.label))
+        rows.append(
+            Row(
+                [Cell(run.task), Cell(run.label), Cell(str(run.seed), run.seed), Cell(state), level, seconds], run.label
+            )
+        )
     return Table(["task", "algorithm", "seed", "state", "newest return", "wall-clock"], rows, {2, 4, 5})
 
 
@@ -199,17 +207,19 @@ def versions_table(study: Study) -> Table:
 
 def settings_table(study: Study) -> Table:
     """The settings given for each algorithm, and on which tasks they were given"""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    found: dict[str, dict[str, dict[str, None]]] = {}
     for run in study.runs:
-        parts = {"": run.spec.get("settings"), "bias.": run.spec.get("bias")}
-        for prefix, part in parts.items():
-            for key, value in (part if isinstance(part, dict) else {}).items():
-                if value is not None:
-                    found.setdefault((run.label, f"{prefix}{key} = {value}"), {})[run.task] = None
-    rows = [
-        Row([Cell(label), Cell(text), Cell("all tasks" if len(tasks) == len(study.tasks) else ", ".join(tasks))], label)
-        for (label, text), tasks in found.items()
-    ]
+        for key, value in given(run.spec).items():
+            found.setdefault(f"{key} = {value}", {}).setdefault(run.label, {})[run.task] = None
+    rows = []
+    for text, by_label in found.items():
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for label, on in by_label.items():
+            alike.setdefault(tuple(on), []).append(label)
+        for tasks, labels in alike.items():
+            who = "all algorithms" if len(labels) == len(study.labels) > 1 else ", ".join(labels)
+            where = "all tasks" if len(tasks) == len(study.tasks) else ", ".join(tasks)
+            rows.append(Row([Cell(who), Cell(text), Cell(where)], labels[0] if len(labels) == 1 else ""))
     return Table(["algorithm", "setting", "on"], rows)
 
 
@@ -241,6 +251,7 @@ def missing(source: Source) -> list[str]:
         told.append(
             f"{_count(gaps, 'run')} with missing evaluations, which count where they have some: {_listed(gaps)}."
         )
+    told += [f"In {title}: {reason}." for title, reason in source.partial.items()]
     told += [f"No figure of {title}: {reason}." for title, reason in source.left_out.items()]
     return told
 
@@ -252,7 +263,7 @@ def _gaps(source: Source) -> list[str]:
         runs, _, values = source.table(task, "evaluations", "mean_return")
         for run, row in zip(runs, values, strict=True):
             known = np.flatnonzero(np.isfinite(row))
-            gone = known[-1] + 1 - len(known)
+            gone = int(known[-1] + 1 - len(known))
             if gone:
                 result.append(f"{run.name} ({gone} of {known[-1] + 1})")
     return result

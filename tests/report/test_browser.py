@@ -1,10 +1,13 @@
 """The page in a real Chromium, opened from disk."""
 
 import shutil
+import threading
 
 import pytest
+import synthetic
 
 from acc_rl.report.page import write
+from acc_rl.report.serve import Watcher, server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found (apt-get install chromium)")
@@ -100,6 +103,39 @@ def test_hover_tells_values(opened):
     assert text.count("acc") >= 2
     opened.mouse.move(2, 2)
     assert not tip.is_visible()
+
+
+def test_a_watched_page_follows_records_that_changed_before_it_first_asked(browser, tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=20_000), until=10_000)
+    watcher = Watcher(run)
+    records = run / "evaluations.jsonl"
+
+    class Late(Watcher):
+        """Records change while the page is on its way"""
+
+        def page(self):
+            content = watcher.page()
+            if b"at step 10,000" in content:
+                records.write_text(whole + '{"step": 11000, "mean_return": 5.0}\n')
+            return content
+
+    whole = records.read_text()
+    made = server(Late(run), "127.0.0.1", 0)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    page = browser.new_page()
+    try:
+        page.goto(f"http://127.0.0.1:{made.server_address[1]}/")
+        page.get_by_text("at step 11,000 of 20,000").wait_for()
+        records.write_text("nonsense\n" + whole)
+        page.get_by_text("line 1 is no JSON").wait_for()
+        records.write_text(whole + '{"step": 12000, "mean_return": 5.0}\n')
+        page.get_by_text("at step 12,000 of 20,000").wait_for()
+    finally:
+        page.close()
+        made.shutdown()
+        thread.join()
+        made.server_close()
 
 
 def test_narrow_screens_need_no_sideways_scrolling(browser, index):

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -64,6 +65,31 @@ def test_settings_that_differ_name_the_algorithm(tmp_path):
     assert load(tmp_path).labels == ["acc critic_updates=4", "acc critic_updates=1"]
 
 
+@pytest.mark.parametrize(("key", "values"), [("steps", (2000, 3000)), ("n_envs", (1, 4))])
+def test_runs_of_other_length_or_with_other_envs_are_not_pooled(tmp_path, key, values):
+    for value in values:
+        spec = synthetic.spec("Hopper-v5", "acc", 0, steps=2000) | {key: value}
+        synthetic.write_run(tmp_path, spec, folder=f"{key}{value}")
+    synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "sac", 0, steps=5000))
+    assert load(tmp_path).labels == [*(f"acc {key}={value}" for value in values), "sac"]
+
+
+def test_tasks_of_other_length_do_not_name_the_algorithm(tmp_path):
+    for task, steps in (("Hopper-v5", 2000), ("Ant-v5", 3000)):
+        synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=steps))
+    assert load(tmp_path).labels == ["acc"]
+
+
+def test_a_damaged_run_is_not_absent(tmp_path):
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], range(4), steps=3000)
+    shutil.rmtree(study / "Hopper-v5_acc_seed3")
+    (study / "Hopper-v5_acc_seed1" / "evaluations.jsonl").write_text("nonsense\n{}\n")
+    (study / "Hopper-v5_acc_seed2" / "spec.json").write_text("{")
+    loaded = load(study)
+    assert list(loaded.damaged) == ["Hopper-v5_acc_seed1", "Hopper-v5_acc_seed2"]
+    assert [spec["seed"] for spec in loaded.absent()] == [3]
+
+
 def test_unchanged_files_are_read_once(study):
     cache = {}
     first = load(study, cache)
@@ -83,6 +109,59 @@ def test_align_takes_the_nearest_and_leaves_gaps():
     onto = np.array([0.0, 10, 20, 30, 40])
     steps, values = np.array([0.0, 8, 11, 19, 41]), np.array([1.0, 2, 3, np.nan, 5])
     np.testing.assert_array_equal(curves.align(steps, values, onto), [1, 3, np.nan, np.nan, 5])
+
+
+def rewrite(run, name, steps, column):
+    synthetic.write_rows(run / name, [{"step": step, column: float(step)} for step in steps])
+
+
+def test_a_sparse_run_does_not_make_the_grid_coarse(tmp_path):
+    for seed in range(2):
+        sparse = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", seed, steps=10_000))
+    rewrite(sparse, "evaluations.jsonl", range(0, 10_001, 5000), "mean_return")
+    rewrite(sparse, "value_error.jsonl", range(0, 10_001, 5000), "bias")
+    runs = load(tmp_path).runs
+    steps, values = curves.table(runs, "evaluations", "mean_return", 10_000)
+    assert steps.tolist() == list(range(0, 10_001, 1000))
+    assert np.isfinite(values).sum(axis=1).tolist() == [11, 3]
+    for run, every in zip(runs, (1000, 5000), strict=True):
+        assert curves.spacing([run], "value_error") == every
+    assert curves.spacing([runs[0], runs[0], runs[1]], "value_error") == 1000
+
+
+def test_value_errors_end_with_their_last_row_and_hold_between_rows(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=10_000))
+    rewrite(run, "value_error.jsonl", (1000, 2000, 3000, 5000, 6100), "bias")
+    steps, values = curves.table(load(tmp_path).runs, "value_error", "bias", 10_000)
+    assert steps.tolist() == [0, 1000, 2000, 3000, 4000, 5000, 6100]
+    np.testing.assert_array_equal(values[0], [np.nan, 1000, 2000, 3000, 5000, 5000, 6100])
+
+
+def test_one_row_makes_no_fine_grid(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=10_000))
+    for rows, steps, values in (((2000,), [0, 2000], [np.nan, 2000]), ((0,), [0, 1], [0, np.nan])):
+        rewrite(run, "value_error.jsonl", rows, "bias")
+        found = curves.table(load(tmp_path).runs, "value_error", "bias", 10_000)
+        assert found[0].tolist() == steps
+        np.testing.assert_array_equal(found[1][0], values)
+
+
+def test_the_level_itself_is_reached(tmp_path):
+    rng = np.random.default_rng(0)
+    for trial in range(5):
+        for seed in range(3):
+            run = synthetic.write_run(tmp_path / str(trial), synthetic.spec("Hopper-v5", "sac", seed, steps=6000))
+            rows = [{"step": step, "mean_return": -150 - 1500 * rng.random()} for step in range(0, 5001, 1000)]
+            synthetic.write_rows(run / "evaluations.jsonl", [*rows, {"step": 6000, "mean_return": -145 * rng.random()}])
+        runs = load(tmp_path / str(trial)).runs
+        level = float(np.mean([curves.final_level(run) for run in runs]))
+        assert curves.steps_to_reach(runs, level, 6000) == 6000
+        assert np.isnan(curves.steps_to_reach(runs, level + 1e-3, 6000))
+
+
+def test_a_filter_of_one_changes_no_digit():
+    values = np.random.default_rng(0).normal(size=50) * 1e6
+    np.testing.assert_array_equal(curves.smooth(values, 1), values)
 
 
 def test_smooth():

@@ -108,6 +108,14 @@ def test_figures_follow_the_study(study, tmp_path):
     assert single == ["tasks", "calibration-dropped", "value-error", "bias"]
 
 
+def test_a_sparse_run_is_told(tmp_path):
+    for seed in range(2):
+        run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", seed, steps=10_000))
+    lines = (run / "evaluations.jsonl").read_text().splitlines(keepends=True)
+    (run / "evaluations.jsonl").write_text("".join(lines[::5]))
+    assert "Hopper-v5_acc_seed1 (8 of 11)" in " ".join(tables.missing(source_of(tmp_path)))
+
+
 def test_curves_tell_how_many_runs_stand_behind_them(study):
     tasks = next(figure for figure in figures.figures(source_of(study)) if figure.key == "tasks")
     rows = charts.rows(tasks.panels[1].data)
@@ -127,12 +135,171 @@ def test_tasks_of_unequal_length_are_aggregated_over_their_share(tmp_path):
     assert set(panel.data["n"]) == {2}
 
 
+def figure_of(source, key):
+    return next(figure for figure in figures.figures(source) if figure.key == key)
+
+
+def test_tasks_of_equal_length_are_aggregated_over_steps(tmp_path):
+    for task, every in (("Hopper-v5", 1000), ("Ant-v5", 4000)):
+        synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=20_000, every=every))
+    panel = figure_of(source_of(tmp_path), "aggregate").panels[0]
+    assert panel.x_title == "env steps"
+    assert panel.data["x"] == list(range(0, 20_001, 4000))
+
+
+def test_a_curve_ends_where_a_task_ends(tmp_path):
+    for task, until in (("Hopper-v5", 20_000), ("Ant-v5", 12_000)):
+        synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=20_000), until=until)
+    source = source_of(tmp_path)
+    for key, first in (("aggregate", 0), ("value-error", 1000)):
+        panel = figure_of(source, key).panels[0]
+        assert panel.data["x"] == list(range(first, 12_001, 1000))
+        assert set(panel.data["n"]) == {2}
+
+
+def test_final_scores_are_of_the_tasks_that_all_have(tmp_path):
+    study = synthetic.write_study(
+        tmp_path / "s", ["Hopper-v5", "HalfCheetah-v5"], ["acc", "sac"], range(2), steps=20_000
+    )
+    for seed in range(2):
+        (study / f"Hopper-v5_sac_seed{seed}" / "evaluations.jsonl").unlink()
+    source = source_of(study)
+    drawn = {figure.key: figure for figure in figures.figures(source)}
+    assert "without Hopper-v5" in drawn["final"].notes[0]
+    assert "In final scores: nothing of Hopper-v5" in " ".join(tables.missing(source))
+    assert set(drawn["profile"].panels[0].data["n"]) == {2}
+    assert "sac has none of Hopper-v5: it is over the others." in drawn["aggregate"].notes[0]
+    only = source_of(study)
+    only.study.runs[:] = [run for run in only.study.runs if run.task == "HalfCheetah-v5"]
+    assert drawn["final"].panels[0].data == figure_of(only, "final").panels[0].data
+    assert drawn["improvement"].panels[0].data == figure_of(only, "improvement").panels[0].data
+
+
+def test_without_a_task_that_all_have_there_are_no_final_scores(tmp_path):
+    for task, algo in (("Hopper-v5", "acc"), ("Ant-v5", "sac")):
+        synthetic.write_run(tmp_path, synthetic.spec(task, algo, 0, steps=20_000))
+    source = source_of(tmp_path)
+    assert "final" not in [figure.key for figure in figures.figures(source)]
+    assert source.left_out["final scores"].startswith("no task has runs of all algorithms")
+
+
+def test_wall_clocks_are_compared_on_the_same_tasks(tmp_path):
+    for algo, tasks in (("acc", ("Hopper-v5", "Ant-v5")), ("acc-n2", ("Hopper-v5",))):
+        for task in tasks:
+            run = synthetic.write_run(tmp_path, synthetic.spec(task, algo, 0, steps=20_000))
+            seconds = 100.0 if task == "Ant-v5" else 20.0
+            synthetic.write_rows(run / "clock.jsonl", [{"step": 20_000, "seconds": seconds}])
+    assert figure_of(source_of(tmp_path), "critics").panels[-1].data["x"] == [1, 1]
+
+
+def test_few_runs_are_told(study, tmp_path):
+    told = "With 2 runs of a task the intervals are too narrow"
+    drawn = {figure.key: figure for figure in figures.figures(source_of(study))}
+    for key in ("aggregate", "final", "profile", "improvement", "value-error", "bias"):
+        assert told in drawn[key].notes[0]
+    assert "do not overlap" not in drawn["final"].sentence
+    enough = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc", "sac"], range(5), steps=20_000)
+    assert not any("too narrow" in note for figure in figures.figures(source_of(enough)) for note in figure.notes)
+
+
+def test_gaps_stay_gaps(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=20_000))
+    for name in ("evaluations.jsonl", "training.jsonl"):
+        lines = (run / name).read_text().splitlines(keepends=True)
+        (run / name).write_text("".join(lines[:5] + lines[8:]))
+    source = source_of(tmp_path)
+    for key, gap in (("aggregate", [5, 6, 7]), ("tasks", [5, 6, 7]), ("calibration-dropped-seeds", [6, 7, 8])):
+        data = figure_of(source, key).panels[0].data
+        assert [row["x"] for row in charts.rows(data) if row["y"] is None] == [1000 * step for step in gap]
+        svg = charts.write_figure(figure_of(source, key), tmp_path, "svg").read_text()
+        line = re.search(r'aria-roledescription="line mark"[^>]*? d="([^"]*)"', svg)[1]
+        assert line.count("M") == 2
+
+
+def test_tasks_without_value_errors_are_named(tmp_path):
+    for task in ("Hopper-v5", "Reacher-v5"):
+        run = synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=20_000))
+    (run / "value_error.jsonl").unlink()
+    source = source_of(tmp_path)
+    assert "Without Reacher-v5, which has no rows." in figure_of(source, "value-error").notes
+    told = " ".join(tables.missing(source))
+    assert "In value error and signed bias: nothing of Reacher-v5: a row needs 1000 pairs, and the last 100" in told
+    alone = source_of(run)
+    figures.figures(alone)
+    assert alone.left_out["value error"].startswith("a row needs 1000 pairs")
+    spec = json.loads((run / "spec.json").read_text())
+    (run / "spec.json").write_text(json.dumps(spec | {"value_error": False}))
+    alone = source_of(run)
+    figures.figures(alone)
+    assert alone.left_out["value error"] == "it was switched off (--no-value-error)"
+
+
+def test_the_note_names_all_filters(tmp_path):
+    for task, every in (("Hopper-v5", 500), ("Ant-v5", 1000)):
+        synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=40_000, every=every))
+    assert "Uniform filter of 4 or 8 rows" in figure_of(source_of(tmp_path), "value-error").notes[0]
+
+
+def test_one_axis_has_one_unit():
+    assert charts.short([0, 5000.0, 9000]) == charts.short([None, 0.5]) == "format(datum.value, ',~g')"
+    assert "/ 1000, ',~g') + 'k'" in charts.short([5000], [-10_000])
+    assert "/ 1000000, ',~g') + 'M'" in charts.short([500_000, 3_000_000])
+
+
+def test_axes(study, tmp_path):
+    drawn = {figure.key: figure for figure in figures.figures(source_of(study))}
+    more = synthetic.write_study(tmp_path / "m", ["Meta-World/push"], ["acc"], [0], steps=20_000, success=True)
+
+    def scale(panel, channel):
+        layers = charts.bare(panel)["layer"]
+        return next(layer["encoding"][channel]["scale"] for layer in layers if "scale" in layer["encoding"][channel])
+
+    assert scale(drawn["calibration-dropped"].panels[0], "y") == {"domainMin": 0}
+    assert scale(drawn["value-error"].panels[0], "y") == {"domainMin": 0}
+    assert scale(drawn["improvement"].panels[0], "x")["domain"] == [0, 1]
+    assert scale(figure_of(source_of(more), "success").panels[0], "y") == {"domain": [0, 1]}
+    low, high = scale(drawn["final"].panels[0], "x")["domain"]
+    for panel in drawn["final"].panels:
+        assert scale(panel, "x")["domain"] == [low, high]
+        assert low < min(panel.data["low"]) < max(panel.data["high"]) < high
+    assert charts.bare(drawn["bias"].panels[0])["layer"][0]["encoding"] == {"y": {"datum": 0}}
+    for key, grids in (("bias", 2 * len(drawn["bias"].panels)), ("improvement", 1)):
+        svg = charts.write_figure(drawn[key], tmp_path, "svg").read_text()
+        assert svg.count('class="mark-rule role-axis-grid"') == grids  # a reference does not take their place
+
+
+def test_whole_numbers_are_whole(tmp_path):
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], [7], steps=500, every=100)
+    loaded = load(study)
+    assert [cell.text for cell in tables.runs_table(loaded).rows[0].cells][2] == "7"
+    assert tables.grid_table(loaded).rows[0].cells[1].text == "500"
+    assert tables.final_table(source_of(study)).rows[0].cells[3].text == "500"
+
+
+def test_algorithms_with_the_same_setting_share_a_row(tmp_path):
+    for algo, gamma in (("acc", 0.9), ("sac", 0.9), ("td3", 0.8)):
+        synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", algo, 0, steps=2000, gamma=gamma, batch_size=64))
+    rows = [[cell.text for cell in row.cells] for row in tables.settings_table(load(tmp_path)).rows]
+    assert rows == [
+        ["acc, sac", "gamma = 0.9", "all tasks"],
+        ["all algorithms", "batch_size = 64", "all tasks"],
+        ["td3", "gamma = 0.8", "all tasks"],
+    ]
+
+
 def test_charts_are_valid_vega_lite(study):
     drawn = {figure.key: figure for figure in figures.figures(source_of(study))}
-    for key in ("aggregate", "improvement", "calibration-dropped-seeds"):
+    for key in ("aggregate", "improvement", "calibration-dropped-seeds", "bias"):
         alt.Chart.from_dict(charts.page_spec(drawn[key].panels[0]))
     for key in ("aggregate", "improvement"):
         alt.ConcatChart.from_dict({**charts.file_spec(drawn[key]), "datasets": {}})
+
+
+def test_single_seeds_tell_that_they_are_thinned(tmp_path):
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc"], [0], steps=20_000, every=50)
+    figure = figure_of(source_of(study), "calibration-dropped-seeds")
+    assert len(figure.panels[0].data["x"]) == 160
+    assert figure.notes == ["Of a run with more rows, 160 are drawn."]
 
 
 def test_the_final_table(study):
@@ -143,8 +310,8 @@ def test_the_final_table(study):
     assert rows["Hopper-v5", "sac"][column("runs")] == "2 of 3"
     runs = load(study).of("HalfCheetah-v5", "acc")
     levels = [run.evaluations["mean_return"][-3:].mean() for run in runs]
-    text = f"{np.mean(levels):,.0f} ± {np.std(levels):,.0f}" if np.std(levels) >= 1000 else f"{np.mean(levels):,.0f} ± "
-    assert rows["HalfCheetah-v5", "acc"][column("return, mean ± std")].startswith(text)
+    text = f"{np.mean(levels):,.0f} ± {tables.number(np.std(levels)).text}"
+    assert rows["HalfCheetah-v5", "acc"][column("return, mean ± std")] == text
     assert float(rows["HalfCheetah-v5", "acc"][column("steps to sac's level")]) < 0.8
     assert [row.cells[0].text for row in table.rows if row.kind == "published"].count("HalfCheetah-v5") > 3
     assert not [row for row in table.rows if row.kind == "published" and row.cells[0].text == "Hopper-v5"]
@@ -181,7 +348,7 @@ SIGHTS = {
 SHOWN_TOGETHER = [
     ("acc", "sac", "td3"),
     ("acc", "tqc-d0", "tqc-d2", "tqc-d5"),
-    ("td3", "acc-td3"),
+    ("acc", "sac", "td3", "acc-td3", "tqc-d2"),
     ("acc", "acc-sac", "sac"),
 ]
 

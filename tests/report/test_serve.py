@@ -2,9 +2,11 @@ import http.client
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 import synthetic
@@ -17,9 +19,9 @@ def run(tmp_path):
     return synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=20_000), until=10_000)
 
 
-@pytest.fixture
-def port(run):
-    made = server(Watcher(run), "127.0.0.1", 0)
+@contextmanager
+def served(run, host):
+    made = server(Watcher(run), host, 0)
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
     yield made.server_address[1]
@@ -28,8 +30,23 @@ def port(run):
     made.server_close()
 
 
-def ask(port, path="/", method="GET", host=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+@pytest.fixture
+def port(run):
+    with served(run, "127.0.0.1") as port:
+        yield port
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as trial:
+            trial.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+def ask(port, path="/", method="GET", host=None, address="127.0.0.1"):
+    connection = http.client.HTTPConnection(address, port)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
     response = connection.getresponse()
     body = response.read().decode()
@@ -41,9 +58,9 @@ def test_it_serves_the_page_and_follows_the_records(port, run):
     status, page = ask(port)
     assert status == 200
     assert "at step 10,000 of 20,000" in page
-    assert 'data-watch="on"' in page
-    assert "connect-src 'self'" in page
     version = ask(port, "/version")
+    assert f'data-version="{version[1]}"' in page
+    assert "connect-src 'self'" in page
     assert ask(port, "/version") == version
     with (run / "evaluations.jsonl").open("a") as file:
         file.write('{"step": 11000, "mean_return": 5.0}\n')
@@ -65,7 +82,17 @@ def test_foreign_hosts_are_refused(port):
     assert ask(port, "/version", host=f"localhost:{port}")[0] == 200
 
 
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+def test_it_serves_on_ipv6(run):
+    with served(run, "::1") as port:
+        assert ask(port, host=f"[::1]:{port}", address="::1")[0] == 200
+        assert ask(port, host=f"evil.example:{port}", address="::1")[0] == 403
+
+
 def test_hosts():
+    one = allowed_hosts("fe80::1", 8000)
+    assert one("[fe80::1]:8000")
+    assert not one("[fe80::2]:8000")
     everywhere, one = allowed_hosts("0.0.0.0", 80), allowed_hosts("10.0.0.1", 8000)
     assert everywhere("192.168.0.7")
     assert everywhere("[fe80::1]:80")
@@ -80,7 +107,8 @@ def test_a_broken_record_is_told_and_not_the_end(port, run):
     (run / "evaluations.jsonl").write_text("nonsense\n" + whole)
     status, told = ask(port)
     assert status == 503
-    assert "line 1 is no JSON" in told
+    assert "line 1 is no JSON: b&#x27;nonsense&#x27;" in told
+    assert '<meta http-equiv="refresh" content="2">' in told
     (run / "evaluations.jsonl").write_text(whole)
     assert ask(port)[0] == 200
 
