@@ -29,6 +29,7 @@ def half_done(tmp_path):
         records.Rows(folder / records.TRAINING).append({"step": step, "beta": 2.25, "dropped_per_net": 2.75})
         records.Rows(folder / records.CLOCK).append({"step": max(1, step), "seconds": step / 10})
     records.write_json(study.folder / finished.name / records.RESULT, {"step": 400})
+    records.write_json(study.folder / finished.name / records.SPEC, finished.as_dict())
     watch = Watch(study.folder / "leases")
     assert watch.take(running.name).beat()
     watch.take(failed.name).end("failed", step=0, error=["Traceback ...", "RuntimeError: the robot fell over"])
