@@ -81,7 +81,7 @@ else:
 class EnsemblePolicy(_Base):
     """Mixin for SB3's actor-critic policies: its own sizes, its critics as one ensemble."""
 
-    default_arch: ClassVar[NetArch]
+    default_arch: ClassVar[dict[str, list[int]]]
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
     critic: EnsembleCritic  # type: ignore[assignment]
     critic_target: EnsembleCritic  # type: ignore[assignment]
@@ -107,7 +107,7 @@ class EnsemblePolicy(_Base):
             observation_space,
             action_space,
             lr_schedule,
-            self.default_arch if net_arch is None else net_arch,
+            net_arch if isinstance(net_arch, list) else {**self.default_arch, **(net_arch or {})},
             features_extractor_class=features_extractor_class or self.default_extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
@@ -134,7 +134,7 @@ class EnsemblePolicy(_Base):
 class SoftPolicy(EnsemblePolicy, SACPolicy):
     """A stochastic actor; sizes of the SAC paper."""
 
-    default_arch: ClassVar[NetArch] = [256, 256]
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [256, 256], "qf": [256, 256]}
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
         if self.actor_kwargs["use_sde"]:
@@ -154,7 +154,7 @@ class SoftMultiInputPolicy(SoftPolicy):
 class QuantilePolicy(SoftPolicy):
     """A stochastic actor; sizes of the ACC and TQC papers."""
 
-    default_arch: ClassVar[NetArch] = {"pi": [256, 256], "qf": [512, 512, 512]}
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [256, 256], "qf": [512, 512, 512]}
 
 
 class QuantileCnnPolicy(QuantilePolicy):
@@ -168,7 +168,7 @@ class QuantileMultiInputPolicy(QuantilePolicy):
 class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
     """A deterministic actor; sizes of the TD3 paper."""
 
-    default_arch: ClassVar[NetArch] = [400, 300]
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [400, 300], "qf": [400, 300]}
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> DeterministicActor:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.actor_kwargs, features_extractor)

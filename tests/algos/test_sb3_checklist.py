@@ -14,6 +14,8 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
+from acc_rl.algos.registry import find
+
 every_algorithm = pytest.mark.parametrize("name", OWN)
 
 
@@ -86,6 +88,14 @@ def test_options(name, kwargs):
     before = weights(model)
     model.learn(160)
     assert_learned(model, before)
+
+
+@pytest.mark.parametrize("name", ["acc", "sac", "td3"])
+def test_sizes_that_are_not_given_stay_at_their_defaults(name):
+    default = find(name).load().policy_aliases["MlpPolicy"].default_arch
+    for part, other in (("pi", "qf"), ("qf", "pi")):
+        policy = make(name, env_class(name)(), policy_kwargs={"net_arch": {part: [8]}}).policy
+        assert policy.net_arch == {part: [8], other: default[other]}
 
 
 @every_algorithm
