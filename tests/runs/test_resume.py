@@ -254,7 +254,7 @@ class Odd(gym.Env):
 
 
 for fault in ("start", "observation", "reward"):
-    gym.register(f"Odd-{fault}-v0", Odd, kwargs={"fault": fault})
+    gym.register(f"Odd-{fault}-v0", Odd, max_episode_steps=1000, kwargs={"fault": fault})
 
 
 def test_an_env_that_cannot_be_brought_back_begins_a_new_episode(tmp_path, monkeypatch):
