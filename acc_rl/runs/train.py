@@ -39,7 +39,7 @@ from acc_rl.runs.provenance import provenance
 from acc_rl.runs.records import Rows
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.room import check_room
-from acc_rl.runs.spec import RunSpec, algorithm_arguments
+from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
 MAY_CHANGE = ("steps", "threads")
@@ -255,12 +255,15 @@ def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEp
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
-    """The names of all arguments that the class and what it is built on take"""
+    """The names of all settings that the class takes, or hands on to what it is built on"""
     names: set[str] = set()
     for base in cls.__mro__:
         if constructor := vars(base).get("__init__"):
-            names |= set(inspect.signature(constructor).parameters)
-    return names - {"self", "args", "kwargs", "policy", "env", "policy_kwargs", "_init_setup_model", "verbose"}
+            parameters = inspect.signature(constructor).parameters.values()
+            names |= {each.name for each in parameters}
+            if all(each.kind != each.VAR_KEYWORD for each in parameters):
+                break
+    return names & {"bias", *Settings.__dataclass_fields__}
 
 
 def policy_name(space: spaces.Space[Any]) -> str:
