@@ -54,7 +54,8 @@ class EnsembleCritic(BaseModel):
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
-        inputs = th.cat([features, actions.to(features.dtype)], dim=1)  # some envs act in double precision
+        # some envs act in double precision, or with matrices
+        inputs = th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
         return self.ensemble(inputs)  # type: ignore[no-any-return]
 
     def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
