@@ -83,24 +83,11 @@ class Eval:
     """decides their starts"""
 
     def run(self) -> None:
-        from acc_rl.runs import envs
-        from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
+        from acc_rl.runs.evaluation import evaluate_task
         from acc_rl.runs.policy import load_policy
 
-        if self.episodes < 1:
-            raise ValueError(f"episodes is {self.episodes}, but must be >= 1")
         spec = read_spec(self.run_folder)
-        policy = load_policy(self.run_folder)
-        # seeds that no evaluation during training used
-        seeds = evaluation_seeds(self.seed, 2**31 - 1, self.episodes)
-        made = [envs.make(spec.env) for _ in range(min(self.episodes, 50))]
-        episodes: list[dict[str, Any]] = []
-        for start in range(0, self.episodes, len(made)):
-            part = seeds[start : start + len(made)]
-            episodes += evaluate(policy, made[: len(part)], part)
-        for env in made:
-            env.close()
-        row = summary(episodes)
+        row = evaluate_task(load_policy(self.run_folder), spec.env, self.episodes, self.seed)
         success = f", success {100 * row['success']:.0f} %" if "success" in row else ""
         print(
             f"{spec.env}: return {row['mean_return']:.1f} +- {row['std_return']:.1f} over {self.episodes} episodes "

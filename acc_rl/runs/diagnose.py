@@ -26,7 +26,7 @@ from acc_rl.algos.registry import REGISTRY, find
 from acc_rl.core.episodes import Array, discounted_returns, join
 from acc_rl.core.hints import hint
 from acc_rl.runs import envs
-from acc_rl.runs.evaluation import evaluation_seeds
+from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
 from acc_rl.runs.policy import ACTIVATIONS
 
 FOREIGN: Mapping[str, type[OffPolicyAlgorithm]] = {
@@ -92,7 +92,7 @@ def diagnose(model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 
     estimate = value_estimate(model)
     made = [envs.make(env_id) for _ in range(episodes)]
     try:
-        seeds = evaluation_seeds(seed, 2**31 - 1, episodes)
+        seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
         th.manual_seed(seed)
         return _collect(model, estimate, made, seeds)
     finally:
