@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ import tyro
 
 from acc_rl import __version__
 from acc_rl.algos.registry import REGISTRY
+from acc_rl.core.hints import hint
 from acc_rl.runs.config import read_spec, read_toml
 from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
@@ -50,6 +50,8 @@ class Train:
     """do not ask before removing"""
 
     def run(self) -> None:
+        from rich.console import Console
+
         from acc_rl.runs.train import train
 
         folder = self.out / self.spec.name
@@ -61,6 +63,7 @@ class Train:
             restart=self.restart,
             checkpoint_every=self.checkpoint_every,
             on_fault=self.on_fault,
+            console=Console(markup=False),
         )
 
 
@@ -80,24 +83,11 @@ class Eval:
     """decides their starts"""
 
     def run(self) -> None:
-        from acc_rl.runs import envs
-        from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
+        from acc_rl.runs.evaluation import evaluate_task
         from acc_rl.runs.policy import load_policy
 
-        if self.episodes < 1:
-            raise ValueError(f"episodes is {self.episodes}, but must be >= 1")
         spec = read_spec(self.run_folder)
-        policy = load_policy(self.run_folder)
-        # seeds that no evaluation during training used
-        seeds = evaluation_seeds(self.seed, 2**31 - 1, self.episodes)
-        made = [envs.make(spec.env) for _ in range(min(self.episodes, 50))]
-        episodes: list[dict[str, Any]] = []
-        for start in range(0, self.episodes, len(made)):
-            part = seeds[start : start + len(made)]
-            episodes += evaluate(policy, made[: len(part)], part)
-        for env in made:
-            env.close()
-        row = summary(episodes)
+        row = evaluate_task(load_policy(self.run_folder), spec.env, self.episodes, self.seed)
         success = f", success {100 * row['success']:.0f} %" if "success" in row else ""
         print(
             f"{spec.env}: return {row['mean_return']:.1f} +- {row['std_return']:.1f} over {self.episodes} episodes "
@@ -297,10 +287,9 @@ def whole_numbers() -> tyro.constructors.ConstructorRegistry:
         try:
             return int(text)
         except ValueError:
-            number = float(text)
-            if number != int(number):
+            if not float(text).is_integer():
                 raise ValueError(f"{words[0]} is no whole number") from None
-            return int(number)
+            return int(float(text))
 
     @registry.primitive_rule
     def rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
@@ -325,7 +314,7 @@ def parse_train(arguments: Sequence[str]) -> Train:
             path = Path(word.partition("=")[2] or "".join(arguments[i + 1 : i + 2]))
             default = Train(spec=from_dict({"env": tyro.MISSING, **read_toml(path)}))
     command: Train = tyro.cli(
-        tyro.conf.PositionalRequiredArgs[Train],
+        Train,
         prog="acc train",
         description=TRAIN_EXAMPLES,
         args=list(arguments),
@@ -378,9 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command, *rest = words
     if command not in COMMANDS:
-        near = get_close_matches(command, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(COMMANDS)}"
-        return complain(f"unknown command {command!r}; {hint}")
+        return complain(f"unknown command {command!r}; {hint(command, COMMANDS, 'commands are')}")
     warnings.showwarning = show_warning
     try:
         COMMANDS[command][1](rest).run()

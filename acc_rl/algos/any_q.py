@@ -28,7 +28,7 @@ class AnyQ(Calibrated):
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         """The mean of the critics, for critics as SB3's and sb3-contrib's"""
-        return mean_of_critics(self.critic(obs, actions))  # type: ignore[attr-defined]
+        return mean_of_critics(self.critic(obs, actions.flatten(1)))  # type: ignore[attr-defined]
 
     def _setup_model(self) -> None:
         super()._setup_model()

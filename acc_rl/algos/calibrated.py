@@ -57,9 +57,10 @@ class Calibrated(OffPolicyAlgorithm):
 
     def _check_action_space(self, env: GymEnv) -> None:
         if not isinstance(env.action_space, self.action_space_type):
+            others = {spaces.Box: "acc, acc-sac, acc-td3 and acc-ddpg", spaces.Discrete: "acc-dqn and acc-qrdqn"}
             raise ValueError(
-                f"{type(self).__name__} needs a {self.action_space_type.__name__} action space, "
-                f"but {env} has {env.action_space}"
+                f"{type(self).__name__} needs a {self.action_space_type.__name__} action space, but the env's is "
+                f"{env.action_space}: {others.get(type(env.action_space), 'no algorithm here')} can learn it"
             )
 
     # --- what an algorithm adds ---

@@ -24,7 +24,7 @@ def value_estimate(model: OffPolicyAlgorithm) -> Estimate:
     if (network := getattr(model, "q_net", None)) is not None:
         return lambda obs, actions: chosen(network(obs), actions)
     if (network := getattr(model, "critic", None)) is not None:
-        return lambda obs, actions: mean_of_critics(network(obs, actions))
+        return lambda obs, actions: mean_of_critics(network(obs, actions.flatten(1)))
     raise ValueError(f"{type(model).__name__} has no critic: expected critic, q_net or quantile_net")
 
 

@@ -54,7 +54,8 @@ class EnsembleCritic(BaseModel):
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
             features = self.extract_features(obs, self.features_extractor)
-        inputs = th.cat([features, actions.to(features.dtype)], dim=1)  # some envs act in double precision
+        # some envs act in double precision, or with matrices
+        inputs = th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
         return self.ensemble(inputs)  # type: ignore[no-any-return]
 
     def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
@@ -81,7 +82,7 @@ else:
 class EnsemblePolicy(_Base):
     """Mixin for SB3's actor-critic policies: its own sizes, its critics as one ensemble."""
 
-    default_arch: ClassVar[NetArch]
+    default_arch: ClassVar[dict[str, list[int]]]
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
     critic: EnsembleCritic  # type: ignore[assignment]
     critic_target: EnsembleCritic  # type: ignore[assignment]
@@ -107,7 +108,7 @@ class EnsemblePolicy(_Base):
             observation_space,
             action_space,
             lr_schedule,
-            self.default_arch if net_arch is None else net_arch,
+            net_arch if isinstance(net_arch, list) else {**self.default_arch, **(net_arch or {})},
             features_extractor_class=features_extractor_class or self.default_extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
@@ -134,7 +135,7 @@ class EnsemblePolicy(_Base):
 class SoftPolicy(EnsemblePolicy, SACPolicy):
     """A stochastic actor; sizes of the SAC paper."""
 
-    default_arch: ClassVar[NetArch] = [256, 256]
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [256, 256], "qf": [256, 256]}
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
         if self.actor_kwargs["use_sde"]:
@@ -154,7 +155,7 @@ class SoftMultiInputPolicy(SoftPolicy):
 class QuantilePolicy(SoftPolicy):
     """A stochastic actor; sizes of the ACC and TQC papers."""
 
-    default_arch: ClassVar[NetArch] = {"pi": [256, 256], "qf": [512, 512, 512]}
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [256, 256], "qf": [512, 512, 512]}
 
 
 class QuantileCnnPolicy(QuantilePolicy):
@@ -168,7 +169,7 @@ class QuantileMultiInputPolicy(QuantilePolicy):
 class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
     """A deterministic actor; sizes of the TD3 paper."""
 
-    default_arch: ClassVar[NetArch] = [400, 300]
+    default_arch: ClassVar[dict[str, list[int]]] = {"pi": [400, 300], "qf": [400, 300]}
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> DeterministicActor:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.actor_kwargs, features_extractor)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from acc_rl.core.hints import hint
 
 if TYPE_CHECKING:
     from acc_rl.algos.calibrated import Calibrated
@@ -22,6 +23,11 @@ class Entry:
     about: str
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """what differs from the class's defaults, which are the paper's"""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the bias rule turns beta, or only measures the gap"""
+        return self.class_name.startswith("ACC")
 
     def load(self) -> type[Calibrated]:
         cls: type[Calibrated] = getattr(import_module(f"acc_rl.algos.{self.module}"), self.class_name)
@@ -65,7 +71,5 @@ REGISTRY: Mapping[str, Entry] = {
 def find(name: str) -> Entry:
     """The entry of that name; an unknown one raises an error that suggests the nearest."""
     if name not in REGISTRY:
-        near = get_close_matches(name, REGISTRY, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown algorithm {name!r}; {hint}known are {', '.join(REGISTRY)}")
+        raise ValueError(f"unknown algorithm {name!r}; {hint(name, REGISTRY)}")
     return REGISTRY[name]

@@ -9,7 +9,6 @@ import torch as th
 from stable_baselines3 import TD3 as SB3TD3
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import polyak_update
 
@@ -64,8 +63,9 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         self._actor_target_parameters = list(self.actor_target.parameters())
         self._own_noise = self.action_noise is None
         if self._own_noise and self.exploration_noise > 0:
-            n = get_action_dim(self.action_space)
-            self.action_noise = NormalActionNoise(np.zeros(n), np.full(n, self.exploration_noise))
+            shape = self.action_space.shape
+            assert shape is not None
+            self.action_noise = NormalActionNoise(np.zeros(shape), np.full(shape, self.exploration_noise))
 
     def _excluded_save_params(self) -> list[str]:
         own = ["action_noise"] if self._own_noise else []  # a loaded model makes it anew, for its number of envs

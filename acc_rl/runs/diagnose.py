@@ -19,13 +19,14 @@ import stable_baselines3 as sb3
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.utils import check_for_correct_spaces, obs_as_tensor
 
 from acc_rl.algos.estimates import value_estimate
 from acc_rl.algos.registry import REGISTRY, find
 from acc_rl.core.episodes import Array, discounted_returns, join
+from acc_rl.core.hints import hint
 from acc_rl.runs import envs
-from acc_rl.runs.evaluation import evaluation_seeds
+from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
 from acc_rl.runs.policy import ACTIVATIONS
 
 FOREIGN: Mapping[str, type[OffPolicyAlgorithm]] = {
@@ -36,6 +37,8 @@ FOREIGN: Mapping[str, type[OffPolicyAlgorithm]] = {
     "tqc": sb3_contrib.TQC,
     "qrdqn": sb3_contrib.QRDQN,
 }
+OWN = "calibration.pth"
+"""is in all zips of this package, whose names for algorithms are partly SB3's"""
 LARGEST = 1 << 30
 """bytes that one file in a model may unpack to"""
 
@@ -89,7 +92,7 @@ def diagnose(model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 
     estimate = value_estimate(model)
     made = [envs.make(env_id) for _ in range(episodes)]
     try:
-        seeds = evaluation_seeds(seed, 2**31 - 1, episodes)
+        seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
         th.manual_seed(seed)
         return _collect(model, estimate, made, seeds)
     finally:
@@ -135,7 +138,8 @@ def _act(model: OffPolicyAlgorithm, estimate: Any, observations: list[Any]) -> t
                 actions, log_prob = model.actor.action_log_prob(obs)  # type: ignore[operator]
             else:
                 actions = model.actor(obs)
-            env_actions = model.policy.unscale_action(actions.cpu().numpy())
+            scaled = actions.cpu().numpy().reshape(-1, *model.action_space.shape)  # type: ignore[misc]
+            env_actions = model.policy.unscale_action(scaled)
         q = estimate(obs, actions)
         alpha = _temperature(model)
     return q.cpu().numpy(), (-alpha * log_prob).cpu().numpy(), env_actions
@@ -151,15 +155,19 @@ def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -
     """A model from SB3's zip. Unless it is trusted, only its weights and plain numbers are read, never a pickle."""
     if algo not in FOREIGN and algo not in REGISTRY:
         find(algo)  # its error suggests the nearest name
-    cls: Any = FOREIGN[algo] if algo in FOREIGN else find(algo).load()
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path}: no model that SB3 saved" if path.exists() else f"{path}: No such file")
-    if trust_pickle:
-        model: OffPolicyAlgorithm = cls.load(path, device="cpu")
-        return model
-    if algo not in FOREIGN:
-        raise ValueError(f"{path}: a model of {algo} can only be read with --trust-pickle")
     with zipfile.ZipFile(path) as archive:
+        ours = OWN in archive.namelist()
+        if ours and algo not in REGISTRY:
+            raise ValueError(f"{path}: a model of this package, which has no {algo}; {hint(algo, REGISTRY)}")
+        if not ours and algo not in FOREIGN:
+            raise ValueError(f"{path}: no {algo} model: it was not saved by this package")
+        if ours and not trust_pickle:
+            raise ValueError(f"{path}: a model of this package can only be read with --trust-pickle")
+        cls: Any = find(algo).load() if ours else FOREIGN[algo]
+        if trust_pickle:
+            return _trusted(cls, path, algo, env_id)
         data = _plain_data(archive)
         weights = _weights(archive, "policy.pth")
         variables = _weights(archive, "pytorch_variables.pth", default={})
@@ -170,24 +178,38 @@ def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -
     env = envs.make(env_id)
     fixed = variables.get("ent_coef_tensor")
     arguments: dict[str, Any] = {} if fixed is None else {"ent_coef": float(fixed)}
-    model = cls(
-        "MlpPolicy",
-        env,
-        buffer_size=1,
-        gamma=float(data.get("gamma", 0.99)),
-        policy_kwargs=_architecture(algo, weights, env, data),
-        device="cpu",
-        **arguments,
-    )
+    gamma = data.get("gamma", 0.99)
+    if not isinstance(gamma, (int, float)):
+        raise ValueError(f"{path}: its gamma is {gamma!r}, but must be a number")
     try:
+        policy_kwargs = _architecture(algo, weights, env, data)
+        model: OffPolicyAlgorithm = cls(
+            "MlpPolicy", env, buffer_size=1, gamma=gamma, policy_kwargs=policy_kwargs, device="cpu", **arguments
+        )
         model.policy.load_state_dict(weights)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: its weights do not fit a {algo} model on {env_id}: {reason}") from None
+    except (AssertionError, RuntimeError, ValueError) as error:
+        raise _unfit(path, algo, env_id, error) from None
     learned = variables.get("log_ent_coef")
     if learned is not None:
         model.log_ent_coef.data = learned.data  # type: ignore[attr-defined]
     return model
+
+
+def _trusted(cls: Any, path: Path, algo: str, env_id: str) -> OffPolicyAlgorithm:
+    env = envs.make(env_id)
+    try:
+        model: OffPolicyAlgorithm = cls.load(path, device="cpu")
+        check_for_correct_spaces(env, model.observation_space, model.action_space)
+    except Exception as error:  # whatever a pickle of something else brings
+        raise _unfit(path, algo, env_id, error) from None
+    finally:
+        env.close()
+    return model
+
+
+def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())
+    return ValueError(f"{path}: does not fit a {algo} model on {env_id}: {reason}")
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -208,10 +230,13 @@ def _weights(archive: zipfile.ZipFile, name: str, default: Any = None) -> Any:
     if name not in archive.namelist() and default is not None:
         return default
     try:
-        return th.load(io.BytesIO(_read(archive, name)), map_location="cpu", weights_only=True)
+        weights = th.load(io.BytesIO(_read(archive, name)), map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{archive.filename}: {name} holds more than weights: {reason}") from None
+    if not isinstance(weights, dict):
+        raise ValueError(f"{archive.filename}: {name} holds no weights by name")
+    return weights
 
 
 def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any, Any], data: Any) -> dict[str, Any]:
@@ -219,6 +244,8 @@ def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any,
 
     def outputs(prefix: str) -> list[int]:
         layers = {int(m[1]): len(w) for n, w in weights.items() if (m := re.fullmatch(rf"{prefix}\.(\d+)\.weight", n))}
+        if not layers:
+            raise ValueError("it has no weights of " + prefix.replace("\\", ""))
         return [layers[i] for i in sorted(layers)]
 
     kwargs: dict[str, Any] = {}
@@ -227,7 +254,9 @@ def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any,
         *hidden, last = outputs(rf"{name}\.{name}")
         kwargs["net_arch"] = hidden
         if algo == "qrdqn":
-            kwargs["n_quantiles"] = last // int(env.action_space.n)  # type: ignore[attr-defined]
+            if not isinstance(env.action_space, spaces.Discrete):
+                raise ValueError(f"its actions are discrete, not {env.action_space}")
+            kwargs["n_quantiles"] = last // int(env.action_space.n)
     else:
         *critic, last = outputs(r"critic\.qf0")
         actor = outputs(r"actor\.latent_pi") if algo in ("sac", "tqc") else outputs(r"actor\.mu")[:-1]

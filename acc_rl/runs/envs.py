@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from acc_rl.runs import metaworld
 from acc_rl.runs.spec import METAWORLD
@@ -18,6 +19,10 @@ TRAINING, EVALUATION = 0, 1
 
 def episode_seed(run_seed: int, stream: int, index: int, episode: int) -> int:
     return int(np.random.SeedSequence([run_seed, stream, index, episode]).generate_state(1)[0])
+
+
+LONGEST = 100_000
+"""steps of an episode that no time limit ends"""
 
 
 class EnvError(ValueError):
@@ -124,17 +129,65 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    if env_id.startswith(METAWORLD):
-        return metaworld.make(env_id, **kwargs)
-    return gym.make(env_id, **kwargs)
+    """The task; without a time limit of Gymnasium's its episodes have to end by themselves"""
+    try:
+        env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
+    except ImportError as error:
+        raise EnvError(f"{env_id} cannot be imported: {' '.join(str(error).split())}") from None
+    return env if _limited(env) else Ends(env, env_id)
+
+
+class Ends(gym.Wrapper[Any, Any, Any, Any]):
+    """An error where an episode goes on and on: evaluation would wait forever, and the bias rule needs ends."""
+
+    def __init__(self, env: gym.Env[Any, Any], env_id: str) -> None:
+        super().__init__(env)
+        self.env_id, self.length = env_id, 0
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.length = 0
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.length += 1
+        if self.length > LONGEST:
+            raise EnvError(
+                f"{self.env_id} has no time limit, and an episode has not ended after {LONGEST} steps: "
+                "register it with one, gymnasium.register(..., max_episode_steps=1000)"
+            )
+        return self.env.step(action)
+
+
+def _limited(env: gym.Env[Any, Any]) -> bool:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return True
+        env = env.env
+    return False
 
 
 def check(env_id: str) -> None:
-    """Whether the task can be made, reset and closed: better to know before a run is set up"""
+    """Whether the task can be made, learned, reset and closed: better to know before a run is set up"""
     env = make(env_id)
     try:
+        _check_spaces(env_id, env.observation_space, env.action_space)
         env.reset(seed=0)
+    except EnvError:
+        raise
     except Exception as error:
         raise EnvError(f"{env_id}: its reset failed: {type(error).__name__}: {error}") from error
     finally:
         env.close()
+
+
+def _check_spaces(env_id: str, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
+    parts = list(observations.spaces.values()) if isinstance(observations, spaces.Dict) else [observations]
+    if not parts or not all(isinstance(part, (spaces.Box, spaces.Discrete)) for part in parts):
+        raise EnvError(
+            f"{env_id} has observations {observations}, but must have Box, Discrete, or a Dict of these: "
+            "gymnasium.wrappers.FlattenObservation makes a Box of others"
+        )
+    if isinstance(actions, spaces.Box) and not actions.is_bounded():
+        raise EnvError(
+            f"{env_id} has actions {actions}, but must have finite bounds: give its action space low and high"
+        )

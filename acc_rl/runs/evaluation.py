@@ -9,10 +9,13 @@ import gymnasium as gym
 import numpy as np
 
 from acc_rl.core.episodes import join
-from acc_rl.runs.envs import EVALUATION, episode_seed
+from acc_rl.runs.envs import EVALUATION, episode_seed, make
 
 Act = Callable[[Any], Any]
 """a batch of observations -> a batch of actions"""
+AFTERWARDS = 2**31 - 1
+"""number of an evaluation whose seeds none during training uses"""
+AT_ONCE = 50
 
 
 def evaluate(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
@@ -57,3 +60,17 @@ def summary(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if all("success" in episode for episode in episodes):
         row["success"] = float(np.mean([episode["success"] for episode in episodes]))
     return row
+
+
+def evaluate_task(act: Act, env_id: str, episodes: int, seed: int) -> dict[str, Any]:
+    """The summary of test episodes after training"""
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}, but must be >= 1")
+    seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
+    made = [make(env_id) for _ in range(min(episodes, AT_ONCE))]
+    try:
+        parts = [seeds[start : start + AT_ONCE] for start in range(0, episodes, AT_ONCE)]
+        return summary([each for part in parts for each in evaluate(act, made[: len(part)], part)])
+    finally:
+        for env in made:
+            env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import nn
 
 from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.runs.files import write_whole
 from acc_rl.runs.policy import Policy, acting_module
 
 TRIED = 1000
@@ -56,11 +58,7 @@ class _Greedy(nn.Module):
     def __init__(self, policy: BasePolicy) -> None:
         super().__init__()
         assert isinstance(policy.action_space, spaces.Discrete)
-        self.space, self.network, self.start = (
-            policy.observation_space,
-            acting_module(policy),
-            int(policy.action_space.start),
-        )
+        self.network, self.start = acting_module(policy), int(policy.action_space.start)
 
     def forward(self, observation: th.Tensor) -> th.Tensor:
         q: th.Tensor = self.network(observation)
@@ -74,19 +72,21 @@ def export_onnx(policy: Policy, path: Path) -> float:
         import onnxruntime
     except ImportError:
         raise ValueError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name the file to write")
     space = policy.policy.observation_space
     if not isinstance(space, spaces.Box):
         raise ValueError(f"a policy on {space} cannot be exported: only Box observations can")
     discrete = isinstance(policy.policy.action_space, spaces.Discrete)
     module = (_Greedy if discrete else _Acting)(policy.policy).eval()
     example = th.as_tensor(np.stack([space.sample() for _ in range(2)])).float()
-    aside = path.with_name(path.name + ".part")
+    file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns of its own future
         th.onnx.export(
             module,
             (example,),
-            str(aside),
+            file,  # type: ignore[arg-type]
             dynamo=False,
             input_names=["observation"],
             output_names=["action"],
@@ -94,12 +94,11 @@ def export_onnx(policy: Policy, path: Path) -> float:
         )
     space.seed(0)
     observations = np.stack([space.sample() for _ in range(TRIED)]).astype(np.float32)
-    session: Any = onnxruntime.InferenceSession(str(aside), providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
     (actions,) = session.run(None, {"observation": observations})
     difference = float(np.abs(actions - policy(observations)).max())
     largest = 1.0 if isinstance(module, _Greedy) else max(1.0, float(module.high.abs().max()))
     if not difference < TOLERANCE * largest:
-        aside.unlink()
         raise ValueError(f"the exported policy differs from torch's by {difference:g}: nothing was written")
-    aside.replace(path)
+    write_whole(path, file.getvalue())
     return difference

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import seeding
 
+from acc_rl.core.hints import hint
 from acc_rl.runs.spec import METAWORLD
 
 LIMIT = 500
@@ -50,9 +50,7 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         raise ValueError(f"{env_id} needs Meta-World: pip install 'acc_rl[metaworld]' ({error})") from None
     name = env_id.removeprefix(METAWORLD)
     if name not in ALL_V3_ENVIRONMENTS:
-        near = get_close_matches(name, ALL_V3_ENVIRONMENTS, n=1)
-        hint = f"did you mean {METAWORLD}{near[0]}?" if near else f"tasks are {', '.join(ALL_V3_ENVIRONMENTS)}"
-        raise ValueError(f"unknown task {env_id}; {hint}")
+        raise ValueError(f"unknown task {env_id}; {hint(name, ALL_V3_ENVIRONMENTS, 'tasks are', METAWORLD)}")
     if env_id not in gym.registry:
 
         def entry(**arguments: Any) -> SeededGoals:

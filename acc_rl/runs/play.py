@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}, but must be >= 1")
     if (
         video is None
         and sys.platform == "linux"
@@ -21,14 +25,14 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
 
     from acc_rl.runs import envs
-    from acc_rl.runs.evaluation import evaluation_seeds
+    from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
     from acc_rl.runs.policy import load_policy
 
     policy = load_policy(folder)
     env = envs.make(env_id, render_mode="human" if video is None else "rgb_array")
     writer = _writer(video, env.metadata.get("render_fps", 30)) if video is not None else None
     try:
-        for episode_seed in evaluation_seeds(seed, 2**31 - 1, episodes):
+        for episode_seed in evaluation_seeds(seed, AFTERWARDS, episodes):
             result: dict[str, Any] = {"return": 0.0, "length": 0}
             obs, ended = env.reset(seed=episode_seed)[0], False
             while not ended:
@@ -37,7 +41,7 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
                 result["length"] += 1
                 ended = terminated or truncated
                 if writer is not None:
-                    writer.append_data(env.render())
+                    writer.append_data(_even(env.render()))
             yield result
     finally:
         env.close()
@@ -52,3 +56,9 @@ def _writer(path: Path, fps: int) -> Any:
     except ImportError:
         raise ValueError("a video needs ffmpeg: pip install 'acc_rl[video]'") from None
     return imageio.get_writer(path, fps=fps, macro_block_size=1)
+
+
+def _even(frame: Any) -> Any:
+    """ffmpeg takes frames of even sizes alone: the last row or column is there twice where need be"""
+    height, width, _ = frame.shape
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
 from acc_rl.algos.registry import find
 from acc_rl.runs import records
+from acc_rl.runs.files import write_whole
 
 SCHEMA = 1
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "silu": nn.SiLU}
@@ -28,7 +29,8 @@ class Policy:
         self.policy = policy
 
     def __call__(self, observation: Any, deterministic: bool = True) -> Any:
-        return self.policy.predict(observation, deterministic=deterministic)[0]
+        # one discrete action is a number, which can be a key, not an array without dimensions
+        return self.policy.predict(observation, deterministic=deterministic)[0][()]
 
 
 def policy_arguments(settings: Mapping[str, Any], discrete: bool) -> dict[str, Any]:
@@ -50,10 +52,7 @@ def save_policy(folder: Path, model: OffPolicyAlgorithm, description: Mapping[st
     """``policy.safetensors`` and ``policy.json`` of a model; ``description`` says how its policy was built."""
     module = acting_module(model.policy)
     weights = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    aside = folder / (records.POLICY_WEIGHTS + ".part")
-    records.require_writable()
-    save_file(weights, aside)
-    aside.replace(folder / records.POLICY_WEIGHTS)
+    write_whole(folder / records.POLICY_WEIGHTS, save(weights))
     content = {
         "schema": SCHEMA,
         **description,
@@ -81,7 +80,10 @@ def load_policy(folder: Path | str) -> Policy:
             **content["nets"],
         )
         acting_module(policy).load_state_dict(load_file(folder / records.POLICY_WEIGHTS))
-    except (KeyError, TypeError, RuntimeError, SafetensorError, FileNotFoundError) as error:
+    except (
+        *(AssertionError, AttributeError, KeyError, TypeError, ValueError, RuntimeError),  # a description of nonsense
+        *(SafetensorError, FileNotFoundError),
+    ) as error:
         raise records.RecordError(f"{folder}: no policy that can be loaded: {error}") from None
     return Policy(policy)
 

@@ -4,15 +4,55 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from acc_rl.algos.registry import find
+from acc_rl.core.bias import BiasSettings
+from acc_rl.core.hints import hint
+
+Allowed = tuple[str, Callable[[Any], bool]]
+"""what a value may be, in words and as a test"""
+
+
+def is_whole(value: Any, least: int = 0, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_temperature(value: Any) -> bool:
+    text = str(value)
+    try:
+        number = float(text.removeprefix("auto_"))
+    except ValueError:
+        return text == "auto"
+    return math.isfinite(number) and (number > 0 or (number == 0 and not text.startswith("auto_")))
+
+
+COUNT: Allowed = ("a whole number >= 1", lambda value: is_whole(value, 1))
+COUNT_OR_MINUS_ONE: Allowed = ("a whole number >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
+NUMBER: Allowed = ("a finite number", _is_number)
+POSITIVE: Allowed = ("a finite number > 0", lambda value: _is_number(value) and value > 0)
+NOT_NEGATIVE: Allowed = ("a finite number >= 0", lambda value: _is_number(value) and value >= 0)
+SHARE: Allowed = ("a number in [0, 1]", lambda value: _is_number(value) and 0 <= value <= 1)
+PART: Allowed = ("a number in (0, 1]", lambda value: _is_number(value) and 0 < value <= 1)
+SIZES: Allowed = ("whole numbers >= 1", lambda value: all(is_whole(each, 1) for each in value))
+
+
+def _require(part: Any, ranges: Mapping[str, Allowed]) -> None:
+    for name, (allowed, holds) in ranges.items():
+        value = getattr(part, name)
+        if value is not None and not holds(value):
+            raise ValueError(f"{name} is {value!r}, but must be {allowed}")
 
 
 @dataclass(frozen=True)
@@ -80,6 +120,24 @@ class Settings:
     activation: Literal["relu", "tanh", "elu", "silu"] | None = None
     """activation of all nets"""
 
+    def __post_init__(self) -> None:
+        _require(self, SETTINGS)
+
+
+SETTINGS: Mapping[str, Allowed] = {
+    **dict.fromkeys(("batch_size", "buffer_size", "train_freq", "critic_updates", "n_critics", "n_atoms"), COUNT),
+    **dict.fromkeys(("n_steps", "target_update_interval", "policy_delay"), COUNT),
+    "learning_starts": ("a whole number >= 0", is_whole),
+    **dict.fromkeys(("gradient_steps", "sde_sample_freq"), COUNT_OR_MINUS_ONE),
+    **dict.fromkeys(("learning_rate", "max_grad_norm"), POSITIVE),
+    **dict.fromkeys(("gamma", "exploration_initial_eps", "exploration_final_eps"), SHARE),
+    **dict.fromkeys(("tau", "exploration_fraction"), PART),
+    **dict.fromkeys(("dropped_per_net", "target_policy_noise", "target_noise_clip", "exploration_noise"), NOT_NEGATIVE),
+    "ent_coef": ("a number >= 0, auto, or auto_ and a number > 0", _is_temperature),
+    "target_entropy": NUMBER,
+    **dict.fromkeys(("pi", "qf"), SIZES),
+}
+
 
 @dataclass(frozen=True)
 class Bias:
@@ -104,12 +162,29 @@ class Bias:
     tail: str | None = None
     """after a time limit: none, bootstrap, or drop:N to leave the last N pairs out"""
 
+    def __post_init__(self) -> None:
+        given = self.given()
+        if self.range is None:  # which start must be in, and which the algorithm decides
+            given.pop("start", None)
+        elif self.start is None:
+            given["start"] = self.range[0]
+        BiasSettings().merged(given)
+
+    def given(self) -> dict[str, Any]:
+        """What is given, in the form of ``BiasSettings``"""
+        given = _given(self)
+        if drop := re.fullmatch(r"drop:([0-9]+)", str(self.tail)):
+            given["tail"] = ("drop", int(drop[1]))
+        elif self.tail not in (None, "none", "bootstrap"):
+            raise ValueError(f"bias.tail is {self.tail!r}, but must be none, bootstrap or drop:N with a whole N >= 1")
+        return given
+
 
 @dataclass(frozen=True)
 class RunSpec:
     """One run."""
 
-    env: str
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """Gymnasium id or metaworld/TASK; the six MuJoCo tasks of the paper also without version (Hopper is Hopper-v5)"""
     algo: str = "acc"
     """algorithm by name"""
@@ -135,12 +210,10 @@ class RunSpec:
     bias: Bias = field(default_factory=Bias)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", full_name(self.env))
+        if self.env is not tyro.MISSING:  # which a file may leave to the command line
+            object.__setattr__(self, "env", full_name(self.env))
         find(self.algo)
-        for name, least in (("steps", 1), ("seed", 0), ("n_envs", 1), ("eval_every", 1), ("eval_episodes", 1)):
-            _whole(name, getattr(self, name), least)
-        _whole("log_every", self.log_every, 1)
-        _whole("threads", self.threads, 0)
+        _require(self, RUN)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -165,11 +238,15 @@ class RunSpec:
         return "_".join(part for part in parts if part)
 
 
+RUN: Mapping[str, Allowed] = {
+    **dict.fromkeys(("steps", "n_envs", "eval_every", "eval_episodes", "log_every"), COUNT),
+    "seed": ("a whole number >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
+    "threads": ("a whole number >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
+    "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),
+}
 LONG = 60
 """characters from which a folder's name has a digest instead of the settings themselves"""
 GYM_TASKS = ("HalfCheetah", "Walker2d", "Ant", "Humanoid", "Hopper", "Swimmer")
-
-
 METAWORLD = "metaworld/"
 
 
@@ -205,20 +282,27 @@ def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:
     names = [each.name for each in fields(cls)]
     for name in values:
         if name not in names:
-            near = get_close_matches(name, names, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {', '.join(names)}"
-            raise ValueError(f"unknown setting {prefix}{name}; {hint}")
+            raise ValueError(f"unknown setting {prefix}{name}; {hint(name, names, prefix=prefix)}")
 
 
 def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
-    """The value if it is of the field's type, lists as tuples; files know no types of ours"""
-    hint = get_type_hints(cls)[name]
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    """The value if it is of the field's type, lists as tuples and 1e6 as a whole number; files know no types of ours"""
+    kind = get_type_hints(cls)[name]
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     value = tuple(value) if isinstance(value, list) else value
+    if int in options:
+        value = as_whole(value)
+    elif tuple[int, ...] in options and isinstance(value, tuple):
+        value = tuple(map(as_whole, value))
     if value is tyro.MISSING or any(_fits(value, option) for option in options):
         return value
     told = " or ".join("nothing" if option is NoneType else _told(option) for option in options)
     raise ValueError(f"{prefix}{name} is {value!r}, but must be {told}")
+
+
+def as_whole(value: Any) -> Any:
+    """1e6 is a whole number too, although TOML reads it as a float"""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _fits(value: Any, option: Any) -> bool:
@@ -250,19 +334,44 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).replace("/", "-")
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if not (isinstance(value, int) and not isinstance(value, bool) and value >= least):
-        raise ValueError(f"{name} is {value!r}, but must be a whole number >= {least}")
+def check_effect(spec: RunSpec) -> None:
+    """An error for what is given and would do nothing"""
+    settings, bias = spec.settings, spec.bias
+    if not find(spec.algo).adapts:
+        # TQC counts the dropped atoms from the upper end of the range
+        for name in ("start", "lr") if find(spec.algo).class_name == "TQC" else ("start", "range", "lr"):
+            if (value := getattr(bias, name)) is not None:
+                raise ValueError(
+                    f"bias.{name} is {value!r}, but {spec.algo} does not adapt its beta: "
+                    "leave it out, or take an algorithm whose name begins with acc"
+                )
+    for name in ("sde_sample_freq", "use_sde_at_warmup"):
+        if (value := getattr(settings, name)) and not settings.use_sde:
+            raise ValueError(f"{name} is {value!r}, but does nothing without use_sde: leave it out, or set that too")
+    if settings.target_entropy is not None and not (settings.ent_coef or "auto").startswith("auto"):
+        raise ValueError(
+            f"target_entropy is {settings.target_entropy!r}, but ent_coef is fixed at {settings.ent_coef}: "
+            "leave one of them out, or set ent_coef to auto"
+        )
+
+
+def check_device(device: str) -> None:
+    """SB3 would take the CPU instead and say nothing"""
+    if device.startswith("cuda"):
+        import torch as th
+
+        if int(device.partition(":")[2] or 0) >= th.cuda.device_count():
+            raise ValueError(f"device is {device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
 
 
 def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
     """The arguments of the algorithm's class: what the spec gives, in SB3's form."""
+    check_effect(spec)
+    check_device(spec.device)
     given = _given(spec.settings)
     ent_coef = given.get("ent_coef")
     if ent_coef is not None and not ent_coef.startswith("auto"):
         given["ent_coef"] = float(ent_coef)
-    bias = {**task_bias(spec.env), **_given(spec.bias)}
-    if str(bias.get("tail", "")).startswith("drop:"):
-        bias["tail"] = ("drop", int(bias["tail"].removeprefix("drop:")))
+    bias = {**task_bias(spec.env), **spec.bias.given()}
     arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation")}
     return {**arguments, **({"bias": bias} if bias else {})}

@@ -32,13 +32,13 @@ from acc_rl.runs.callbacks import (
 from acc_rl.runs.config import differences, finished
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.lock import LOCK, alone
-from acc_rl.runs.policy import nets, policy_arguments, save_policy, space_to_json
+from acc_rl.runs.policy import nets, policy_arguments, save_policy
 from acc_rl.runs.progress import ProgressCallback, say
 from acc_rl.runs.provenance import provenance
 from acc_rl.runs.records import Rows
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.room import NoRoom, check_room
-from acc_rl.runs.spec import RunSpec, algorithm_arguments
+from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
 
@@ -83,8 +83,6 @@ def train(
         model = make_model(spec, on_fault)
     except MemoryError as error:
         raise NoRoom(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
-    for space in (model.observation_space, model.action_space):
-        space_to_json(space)  # which the policy's file will need
     check_room(model, spec.steps, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder) as free, StopRequest() as stop:
@@ -260,12 +258,15 @@ def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEp
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
-    """The names of all arguments that the class and what it is built on take"""
+    """The names of all settings that the class takes, or hands on to what it is built on"""
     names: set[str] = set()
     for base in cls.__mro__:
         if constructor := vars(base).get("__init__"):
-            names |= set(inspect.signature(constructor).parameters)
-    return names - {"self", "args", "kwargs", "policy", "env", "policy_kwargs", "_init_setup_model", "verbose"}
+            parameters = inspect.signature(constructor).parameters.values()
+            names |= {each.name for each in parameters}
+            if all(each.kind != each.VAR_KEYWORD for each in parameters):
+                break
+    return names & {"bias", *Settings.__dataclass_fields__}
 
 
 def policy_name(space: spaces.Space[Any]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from acc_rl.algos.registry import find
+from acc_rl.core.bias import BiasSettings
+from acc_rl.core.hints import hint
 from acc_rl.runs.config import read_toml
 from acc_rl.runs.records import RESULT
 from acc_rl.runs.spec import RunSpec
@@ -218,17 +220,17 @@ def find_grid(name: str) -> Grid:
     path = Path(name)
     if path.suffix == ".toml":
         return grid_from_dict(read_toml(path), path.stem)
-    near = get_close_matches(name, PRESETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"presets are {', '.join(PRESETS)}; a file ends in .toml"
-    raise ValueError(f"unknown study {name!r}; {hint}")
+    raise ValueError(f"unknown study {name!r}; {hint(name, PRESETS, 'a file ends in .toml; presets are')}")
 
 
 def scale_told(scale: float, specs: Sequence[RunSpec]) -> str:
     text = f"scale {scale:g}: steps are multiplied; {', '.join(UNSCALED)} stay as they are"
-    # the paper's 25000 unless given
-    early = [spec for spec in specs if spec.steps <= (25_000 if spec.bias.start_step is None else spec.bias.start_step)]
+    adaptive = [spec for spec in specs if find(spec.algo).adapts]
+    default = BiasSettings().start_step
+    starts = [default if spec.bias.start_step is None else spec.bias.start_step for spec in adaptive]
+    early = [spec for spec, start in zip(adaptive, starts, strict=True) if spec.steps <= start]
     if early:
-        text += f". {len(early)} of {len(specs)} runs end before bias.start_step: ACC does not adapt in them"
+        text += f". {len(early)} of {len(adaptive)} runs of ACC end before bias.start_step: it does not adapt in them"
     return text
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from math import inf
 from typing import Any
 
-from acc_rl.runs.spec import RunSpec, from_dict, full_name
+from acc_rl.core.hints import hint
+from acc_rl.runs.spec import COUNT, RunSpec, as_whole, check_effect, from_dict, full_name
 
 UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")
 """intervals in env steps that stay as they are when the budgets are scaled"""
@@ -37,9 +38,8 @@ class Grid:
             for task, steps in self.tasks.items()
             for variant in self.variants
         ]
-        for name, count in Counter(spec.name for spec in specs).items():
-            if count > 1:
-                raise ValueError(f"two variants of study {self.name} give the same run {name}")
+        if name := _twice(spec.name for spec in specs):
+            raise ValueError(f"two variants of study {self.name} give the same run {name[0]}")
         return specs
 
     def _spec(self, task: str, steps: int, variant: Mapping[str, Any], seed: int) -> RunSpec:
@@ -52,8 +52,8 @@ class Grid:
 
     def select(self, tasks: Sequence[str] = (), seeds: int | None = None, scale: float = 1.0) -> Grid:
         """Some of the tasks, the first seeds (or more), scaled budgets."""
-        if not scale > 0:
-            raise ValueError(f"scale is {scale}, but must be > 0")
+        if not 0 < scale < inf:
+            raise ValueError(f"scale is {scale}, but must be a finite number > 0")
         if seeds is not None and seeds < 1:
             raise ValueError(f"seeds is {seeds}, but must be >= 1")
         known = {full_name(task): task for task in self.tasks}
@@ -74,9 +74,7 @@ def _table(part: Any, name: str) -> Mapping[str, Any]:
 def _nearest(what: str, name: str, known: Sequence[str], where: str) -> str:
     if name in known:
         return name
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    raise ValueError(f"{where} has no {what} {name!r}; {hint}")
+    raise ValueError(f"{where} has no {what} {name!r}; {hint(name, known)}")
 
 
 OWN = ("name", "tasks", "variants", "seeds", "steps")
@@ -99,14 +97,18 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
     numbers = seeds if isinstance(seeds, list) else range(_whole("seeds", seeds))
     if not numbers:
         raise ValueError(f"seeds is {seeds!r}, but must be a number >= 1 or a list")
+    for what, values in (("tasks", map(full_name, tasks)), ("seeds", numbers)):
+        if twice := _twice(values):
+            raise ValueError(f"{what} has {twice[0]} twice: leave one out")
     grid = Grid(
-        _text("name", content.get("name", name)),
+        _name(content.get("name", name)),
         _steps(content.get("steps", RunSpec("Hopper").steps), tasks),
         variants,
-        tuple(numbers),
+        tuple(map(as_whole, numbers)),
         {key: value for key, value in content.items() if key in SHARED},
     )
-    grid.runs()  # mistakes in settings show here
+    for spec in grid.runs():  # mistakes in settings show here
+        check_effect(spec)
     return grid
 
 
@@ -123,10 +125,22 @@ def _steps(given: Any, tasks: Sequence[str]) -> dict[str, int]:
 
 
 def _whole(name: str, value: Any) -> int:
-    """1e6 is a whole number too, although TOML reads it as a float"""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 1:
-        raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
+    allowed, holds = COUNT
+    if not holds(as_whole(value)):
+        raise ValueError(f"{name} is {value!r}, but must be {allowed}")
     return int(value)
+
+
+def _twice(values: Iterable[Any]) -> list[Any]:
+    return [value for value, count in Counter(values).items() if count > 1]
+
+
+def _name(value: Any) -> str:
+    """The study's folder, which must not lie elsewhere"""
+    name = _text("name", value)
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise ValueError(f"name is {name!r}, but must be the name of a folder, not a path: use --out for its place")
+    return name
 
 
 def _text(name: str, value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -13,6 +14,9 @@ from stable_baselines3.common.envs import BitFlippingEnv, FakeImageEnv, SimpleMu
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+from acc_rl.algos.registry import find
+from acc_rl.runs.callbacks import ValueErrorCallback
 
 every_algorithm = pytest.mark.parametrize("name", OWN)
 
@@ -85,6 +89,35 @@ def test_options(name, kwargs):
     model = make(name, env_class(name)(), seed=1, **kwargs)
     before = weights(model)
     model.learn(160)
+    assert_learned(model, before)
+
+
+@pytest.mark.parametrize("name", ["acc", "sac", "td3"])
+def test_sizes_that_are_not_given_stay_at_their_defaults(name):
+    default = find(name).load().policy_aliases["MlpPolicy"].default_arch
+    for part, other in (("pi", "qf"), ("qf", "pi")):
+        policy = make(name, env_class(name)(), policy_kwargs={"net_arch": {part: [8]}}).policy
+        assert policy.net_arch == {part: [8], other: default[other]}
+
+
+class Matrices(gym.Wrapper):
+    """The pendulum pushed by the mean of a matrix"""
+
+    def __init__(self):
+        super().__init__(gym.wrappers.TimeLimit(gym.make("Pendulum-v1").unwrapped, 20))
+        self.action_space = gym.spaces.Box(-2, 2, (2, 2))
+
+    def step(self, action):
+        assert action.shape == (2, 2)
+        return self.env.step(action.mean(keepdims=True)[0])
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_actions_that_are_matrices(name, n_envs):
+    model = make(name, DummyVecEnv([Matrices] * n_envs), seed=1)
+    before = weights(model)
+    model.learn(200, ValueErrorCallback())
     assert_learned(model, before)
 
 

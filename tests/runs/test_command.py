@@ -175,7 +175,7 @@ def test_ctrl_c_ends_cleanly_with_everything_written(tmp_path):
 
 WRONG = {
     "misspelled env": (["train", "Hoper-v5"], "Hoper"),
-    "misspelled algorithm": (["train", "Pendulum-v1", "--algo", "ac-td3"], "did you mean 'acc-td3'?"),
+    "misspelled algorithm": (["train", "Pendulum-v1", "--algo", "ac-td3"], "did you mean acc-td3?"),
     "misspelled flag": (["train", "Pendulum-v1", "--critic-update", "4"], "--critic-updates"),
     "misspelled command": (["trian", "Pendulum-v1"], "did you mean train?"),
     "negative steps": (["train", "Pendulum-v1", "--steps", "-5"], "steps is -5"),
@@ -219,7 +219,7 @@ class Broken(gym.Env):
         return np.zeros(1, np.float32), np.nan if self.t == 300 else 1.0, self.t % 50 == 0, False, {}
 
 for what in ("reset", "reward"):
-    gym.register(f"Broken-{what}-v0", entry_point=Broken, kwargs={"what": what})
+    gym.register(f"Broken-{what}-v0", entry_point=Broken, max_episode_steps=1000, kwargs={"what": what})
 """
 
 

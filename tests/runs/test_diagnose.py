@@ -1,6 +1,7 @@
 """Verdicts on critics of SB3 and sb3-contrib, and what is refused."""
 
 import base64
+import io
 import json
 import pickle
 import zipfile
@@ -12,6 +13,7 @@ import sb3_contrib
 import stable_baselines3 as sb3
 import torch as th
 
+from acc_rl.algos.registry import find
 from acc_rl.runs.diagnose import FOREIGN, Diagnosis, diagnose, load_model
 
 
@@ -36,7 +38,12 @@ class Constant(gym.Env):
 
 for discrete in (False, True):
     for cut in (False, True):
-        gym.register(f"Constant-{discrete}-{cut}-v0", entry_point=Constant, kwargs={"discrete": discrete, "cut": cut})
+        gym.register(
+            f"Constant-{discrete}-{cut}-v0",
+            entry_point=Constant,
+            max_episode_steps=1000,
+            kwargs={"discrete": discrete, "cut": cut},
+        )
 
 
 def model_that_says(algo, value, cut=True):
@@ -107,6 +114,12 @@ class Canary:
         return (open, ("canary", "w"))
 
 
+def saved(content):
+    file = io.BytesIO()
+    th.save(content, file)
+    return file.getvalue()
+
+
 def hostile(path, files):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in files.items():
@@ -120,6 +133,12 @@ def hostile(path, files):
         ({"data": "nothing"}, "no model that SB3 saved"),
         ({"policy.pth": b""}, "no model that SB3 saved"),
         ({"data": json.dumps({"a": 1})}, "policy.pth"),
+        ({"data": "{}", "policy.pth": saved([])}, "policy.pth holds no weights by name"),
+        (
+            {"data": "{}", "policy.pth": saved({})},
+            "does not fit a sac model on Pendulum-v1: it has no weights of critic",
+        ),
+        ({"data": '{"gamma": null}', "policy.pth": saved({})}, "its gamma is None, but must be a number"),
     ],
 )
 def test_hostile_and_damaged_files(files, message, tmp_path, monkeypatch):
@@ -155,7 +174,46 @@ def test_own_features_extractors_need_trust(tmp_path):
 
 
 def test_unknown_algorithm_and_missing_file(tmp_path):
-    with pytest.raises(ValueError, match="did you mean 'sac'"):
+    with pytest.raises(ValueError, match="did you mean sac"):
         load_model(tmp_path / "model.zip", "sacc", "Pendulum-v1")
     with pytest.raises(ValueError, match="No such file"):
         load_model(tmp_path / "model.zip", "sac", "Pendulum-v1")
+
+
+@pytest.fixture(scope="module")
+def zips(tmp_path_factory):
+    """A SAC of SB3 and one of this package, which have the same name"""
+    folder = tmp_path_factory.mktemp("zips")
+    for name in ("sb3", "sac", "td3", "tqc", "acc"):
+        make = sb3.SAC if name == "sb3" else find(name).make
+        model = make("MlpPolicy", "Pendulum-v1", buffer_size=10, policy_kwargs={"net_arch": [8]})
+        model.save(folder / f"{name}.zip")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "tqc", "acc"])
+def test_models_of_this_package(name, zips):
+    model = load_model(zips / f"{name}.zip", name, "Pendulum-v1", trust_pickle=True)
+    assert type(model) is find(name).load()
+    assert len(diagnose(model, "Pendulum-v1", episodes=2).returns) == 2
+    with pytest.raises(ValueError, match="a model of this package can only be read with --trust-pickle"):
+        load_model(zips / f"{name}.zip", name, "Pendulum-v1")
+
+
+@pytest.mark.parametrize(
+    ("file", "algo", "env_id", "trust", "message"),
+    [
+        ("sb3", "td3", "Pendulum-v1", False, "does not fit a td3 model on Pendulum-v1: it has no weights of actor.mu"),
+        ("sb3", "dqn", "Pendulum-v1", False, "it has no weights of q_net.q_net"),
+        ("sb3", "sac", "CartPole-v1", False, "does not fit a sac model on CartPole-v1: .*action"),
+        ("sb3", "sac", "MountainCarContinuous-v0", False, "does not fit a sac model on MountainCarContinuous-v0"),
+        ("sb3", "dqn", "Pendulum-v1", True, "does not fit a dqn model on Pendulum-v1"),
+        ("sb3", "sac", "CartPole-v1", True, "does not fit a sac model on CartPole-v1: Observation spaces do not match"),
+        ("sb3", "acc", "Pendulum-v1", True, "no acc model: it was not saved by this package"),
+        ("acc", "ddpg", "Pendulum-v1", True, "a model of this package, which has no ddpg; did you mean acc-ddpg?"),
+        ("acc", "td3", "Pendulum-v1", True, "does not fit a td3 model on Pendulum-v1"),
+    ],
+)
+def test_wrong_algorithm_or_env(file, algo, env_id, trust, message, zips):
+    with pytest.raises(ValueError, match=message):
+        load_model(zips / f"{file}.zip", algo, env_id, trust)

@@ -1,11 +1,20 @@
 import pytest
 
 from acc_rl.runs.records import json_like
-from acc_rl.runs.spec import RunSpec, Settings, from_dict
+from acc_rl.runs.spec import Bias, RunSpec, Settings, algorithm_arguments, from_dict
 
 
 def test_whole_numbers_are_numbers():
     assert from_dict({"env": "Hopper", "settings": {"gamma": 1}, "bias": {"range": [0, 5]}}).settings.gamma == 1
+
+
+def test_whole_numbers_may_be_written_as_floats():
+    content = {"steps": 1e5, "eval_every": 1e3, "settings": {"buffer_size": 1e5, "qf": [64.0]}}
+    spec = from_dict({"env": "Hopper", **content, "bias": {"start_step": 1e4}})
+    assert (spec.steps, spec.eval_every, spec.settings.buffer_size) == (100_000, 1000, 100_000)
+    assert all(isinstance(each, int) for each in (spec.steps, spec.settings.buffer_size, *spec.settings.qf))
+    with pytest.raises(ValueError, match="steps is inf, but must be a whole number"):
+        from_dict({"env": "Hopper", "steps": float("inf")})
 
 
 def test_round_trip_through_json():
@@ -38,7 +47,7 @@ def test_names_explain_themselves():
         ({"env": "Hopper", "bias": {"zzz": 0.9}}, r"unknown setting bias\.zzz; known are start, range"),
         ({"env": "Hopper", "bias": 3}, "bias is 3, but must be a table of settings"),
         ({"algo": "acc"}, "env is missing"),
-        ({"env": "Hopper", "algo": "acc-td4"}, "unknown algorithm 'acc-td4'; did you mean 'acc-td3'?"),
+        ({"env": "Hopper", "algo": "acc-td4"}, "unknown algorithm 'acc-td4'; did you mean acc-td3?"),
         ({"env": "Hopper", "steps": -5}, "steps is -5, but must be a whole number >= 1"),
         ({"env": "Hopper", "seed": 0.5}, "seed is 0.5, but must be a whole number"),
         ({"env": 5}, "env is 5, but must be a text"),
@@ -59,3 +68,102 @@ def test_names_explain_themselves():
 def test_mistakes_are_named(content, message):
     with pytest.raises(ValueError, match=message):
         from_dict(content)
+
+
+NAN, INF = float("nan"), float("inf")
+OUTSIDE = {
+    "learning_rate": (0, -1.0, INF, NAN),
+    "batch_size": (0,),
+    "buffer_size": (0, -5),
+    "learning_starts": (-5,),
+    "gamma": (2.0, -1.0, NAN),
+    "tau": (7.0, -1.0, NAN),
+    "train_freq": (0,),
+    "gradient_steps": (0, -7),
+    "critic_updates": (0,),
+    "n_critics": (0,),
+    "n_atoms": (0,),
+    "dropped_per_net": (-1.0, NAN),
+    "n_steps": (-2,),
+    "ent_coef": ("-1", "nan", "inf", "abc", "autofoo", "auto_-1", "auto_0"),
+    "target_entropy": (NAN,),
+    "target_update_interval": (0,),
+    "sde_sample_freq": (0, -2),
+    "policy_delay": (0,),
+    "target_policy_noise": (-1.0,),
+    "target_noise_clip": (-1.0,),
+    "exploration_noise": (-1.0, INF),
+    "exploration_fraction": (5.0, 0.0),
+    "exploration_initial_eps": (7.0,),
+    "exploration_final_eps": (-0.1,),
+    "max_grad_norm": (-1.0,),
+    "pi": ((0,), (-3,)),
+    "qf": ((16, 0),),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in OUTSIDE for value in OUTSIDE[name]])
+def test_ranges_of_settings(name, value):
+    with pytest.raises(ValueError, match=f"^{name} is .*, but must be "):
+        Settings(**{name: value})
+
+
+def test_the_ends_of_ranges_are_allowed():
+    Settings(
+        gamma=0, tau=1, learning_starts=0, gradient_steps=-1, sde_sample_freq=-1, exploration_noise=0, pi=(), qf=(1,)
+    )
+    for ent_coef in ("auto", "auto_0.1", "0", "0.2", "1e-3"):
+        Settings(ent_coef=ent_coef)
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        ({"tail": "drop:x"}, "bias.tail is 'drop:x', but must be none, bootstrap or drop:N"),
+        ({"tail": "drop:0"}, "bias.tail is .*0.*, but must be"),
+        ({"lr": -1.0}, "bias.lr is -1.0, but must be a positive number"),
+        ({"range": (5.0, 0.0)}, "bias.range is"),
+        ({"range": (0.0, 1.0), "start": 2.0}, "bias.start is 2.0, but must be a number in"),
+    ],
+)
+def test_ranges_of_the_bias_rule(bias, message):
+    with pytest.raises(ValueError, match=message):
+        Bias(**bias)
+    Bias(range=(-10.0, -5.0))
+    Bias(start=50.0)  # acc-qrdqn's range reaches further than acc's
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"threads": 10**11}, "threads is 100000000000, but must be a whole number >= 0 and <= 1024"),
+        ({"seed": 2**32}, "seed is 4294967296, but must be"),
+        ({"device": "foo"}, "device is 'foo', but must be auto, cpu, cuda or cuda:N"),
+    ],
+)
+def test_ranges_of_runs(content, message):
+    with pytest.raises(ValueError, match=message):
+        RunSpec("Hopper", **content)
+
+
+@pytest.mark.parametrize(
+    ("algo", "content", "message"),
+    [
+        ("sac", {"bias": {"lr": 0.2}}, "bias.lr is 0.2, but sac does not adapt its beta"),
+        ("td3-2q", {"bias": {"range": [0, 1]}}, "bias.range is .*, but td3-2q does not adapt its beta"),
+        ("tqc-d2", {"bias": {"start": 1.0}}, "bias.start is 1.0, but tqc-d2 does not adapt its beta"),
+        ("acc", {"settings": {"sde_sample_freq": 4}}, "sde_sample_freq is 4, but does nothing without use_sde"),
+        ("acc", {"settings": {"use_sde_at_warmup": True}}, "use_sde_at_warmup is True, but does nothing"),
+        ("sac", {"settings": {"target_entropy": -1.0, "ent_coef": "0.2"}}, "target_entropy is -1.0, but ent_coef is"),
+        ("acc", {"device": "cuda:99"}, "device is cuda:99, but there are"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(algo, content, message):
+    with pytest.raises(ValueError, match=message):
+        algorithm_arguments(from_dict({"env": "Hopper", "algo": algo, **content}))
+
+
+def test_what_does_something_is_not_refused():
+    algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"range": [0, 6], "moving_average": 0.1}}))
+    settings = {"use_sde": True, "sde_sample_freq": 4, "target_entropy": -1, "ent_coef": "auto_0.1"}
+    assert algorithm_arguments(from_dict({"env": "Hopper", "settings": settings}))["sde_sample_freq"] == 4

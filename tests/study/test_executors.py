@@ -44,7 +44,7 @@ class Toy(gym.Env):
         return self.rng.uniform(-1, 1, 1).astype(np.float32), float(-action[0] ** 2), False, self.t == 100, {}
 
 for what in ("hang", "fail"):
-    gym.register(f"{what}-v0", entry_point=Toy, kwargs={"what": what})
+    gym.register(f"{what}-v0", entry_point=Toy, max_episode_steps=1000, kwargs={"what": what})
 """
 
 

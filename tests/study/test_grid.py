@@ -1,5 +1,6 @@
 import pytest
 
+from acc_rl.study.command import scale_told
 from acc_rl.study.grid import grid_from_dict
 from acc_rl.study.presets import PRESETS
 
@@ -59,10 +60,16 @@ def test_selection_and_scale():
     assert grid("gym").select(seeds=12).seeds == tuple(range(12))
     with pytest.raises(ValueError, match=r"gym has no task 'Hoper'; did you mean Hopper-v5\?"):
         grid("gym").select(["Hoper"])
-    with pytest.raises(ValueError, match="scale is 0, but must be > 0"):
-        grid("gym").select(scale=0)
+    for scale in (0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"scale is {scale}, but must be a finite number > 0"):
+            grid("gym").select(scale=scale)
     with pytest.raises(ValueError, match="seeds is 0, but must be >= 1"):
         grid("gym").select(seeds=0)
+
+
+def test_scale_counts_the_runs_that_adapt():
+    specs = grid("gym").select(["Hopper"], seeds=2, scale=0.005).runs()
+    assert "2 of 2 runs of ACC end before bias.start_step" in scale_told(0.005, specs)
 
 
 CONTENT = {
@@ -93,10 +100,17 @@ def test_a_file():
         ({"variant": []}, "the study has no setting 'variant'; did you mean variants?"),
         ({"tasks": []}, r"tasks is \[\], but must be a list with at least one entry"),
         ({"tasks": [3]}, "tasks is 3, but must be a text"),
-        ({"variants": ["accc"]}, "unknown algorithm 'accc'; did you mean 'acc'?"),
+        ({"variants": ["accc"]}, "unknown algorithm 'accc'; did you mean acc?"),
         ({"variants": [{"algos": "acc"}]}, "a variant has no setting 'algos'; did you mean algo?"),
         ({"variants": [{"settings": {"gama": 1}}]}, "unknown setting settings.gama; did you mean settings.gamma?"),
         ({"variants": ["acc", "acc"]}, "two variants of study mine give the same run Hopper-v5_acc"),
+        ({"tasks": ["Hopper", "Hopper-v5"]}, "tasks has Hopper-v5 twice"),
+        ({"seeds": [1, 1]}, "seeds has 1 twice"),
+        ({"seeds": float("inf")}, "seeds is inf, but must be a whole number >= 1"),
+        ({"steps": float("inf")}, "steps is inf, but must be a whole number >= 1"),
+        ({"name": "../../up"}, r"name is '../../up', but must be the name of a folder"),
+        ({"name": ".."}, "name is '..', but must be the name of a folder"),
+        ({"variants": ["acc", "sac"], "bias": {"lr": 0.2}}, "bias.lr is 0.2, but sac does not adapt"),
         ({"steps": {"Hopper": 5}}, "steps has no entry for Pendulum-v1"),
         ({"steps": {"Hoper": 5}}, "the study has no task 'Hoper'; did you mean Hopper?"),
         ({"steps": 0.5}, "steps is 0.5, but must be a whole number >= 1"),
