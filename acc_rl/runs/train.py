@@ -65,7 +65,7 @@ def train(
         raise ValueError(f"checkpoint_every is {checkpoint_every}, but must be a whole number >= 1")
     if on_fault not in ("stop", "warn"):
         raise ValueError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
-    console = console or Console()
+    console = console or Console(markup=False)
     folder = Path(out) / spec.name
     if not restart and _finished(folder, spec):
         say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
