@@ -51,7 +51,7 @@ def output(words: list[str]) -> str:
     if result.returncode != 0:
         sys.exit(f"{words[0]} failed, nothing was written:\n{result.stdout}{result.stderr[-2000:]}")
     print(result.stdout, flush=True)
-    return re.sub(r"[ \t]+$", "", result.stdout, flags=re.MULTILINE).rstrip()
+    return re.sub(r"[ \t]+$", "", result.stdout, flags=re.MULTILINE).strip("\n")
 
 
 def starts(repeats: int = 5) -> str:
