@@ -99,7 +99,8 @@ def whole_study(evaluations: int) -> None:
         size = sum(file.stat().st_size for file in study.rglob("*.jsonl"))
         out = Path(temporary) / "report"
         start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "acc_rl.cli", "report", str(study), "--out", str(out)], check=True)
+        command = [sys.executable, "-m", "acc_rl.cli", "report", str(study), "--out", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - start
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         peak, computing = usage.ru_maxrss / 2**20, usage.ru_utime + usage.ru_stime
