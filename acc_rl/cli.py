@@ -13,7 +13,7 @@ import tyro
 
 from acc_rl import __version__
 from acc_rl.algos.registry import REGISTRY
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint
 from acc_rl.runs.config import read_spec, read_toml
 from acc_rl.runs.interrupt import Stopped
 from acc_rl.runs.spec import RunSpec, from_dict
@@ -50,8 +50,6 @@ class Train:
     """do not ask before removing"""
 
     def run(self) -> None:
-        from rich.console import Console
-
         from acc_rl.runs.train import train
 
         folder = self.out / self.spec.name
@@ -63,7 +61,6 @@ class Train:
             restart=self.restart,
             checkpoint_every=self.checkpoint_every,
             on_fault=self.on_fault,
-            console=Console(markup=False),
         )
 
 

@@ -69,11 +69,31 @@ def starts(repeats: int = 5) -> str:
     return "\n".join(lines)
 
 
+def section(title: str, about: str, words: list[str]) -> str:
+    return f"## {title}\n\n{about} `python benchmarks/{' '.join(words)}`\n\n```\n{output(words)}\n```"
+
+
+def renew(page: Path, script: str, sbx: str | None) -> None:
+    """Put one part in the place of the old one."""
+    (part,) = [part for part in parts(sbx) if part[2][0] == script]
+    old = re.compile(rf"^## {re.escape(part[0])}$.*?(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL)
+    made = f"{section(*part)}\n\nMeasured again by `--only {script}` on {time.strftime('%Y-%m-%d')}.\n\n"
+    page.write_text(old.sub(lambda _: made, page.read_text()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sbx", help="the Python of an environment with SBX")
     parser.add_argument("--write", type=Path, default=HERE.parent / "docs" / "performance.md")
+    parser.add_argument(
+        "--only",
+        choices=[words[0] for _, _, words in parts(None)],
+        help="measure this part again and put it into the page that is there",
+    )
     args = parser.parse_args()
+    if args.only:
+        renew(args.write, args.only, args.sbx)
+        return
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     page = [
         "# Performance",
@@ -81,8 +101,7 @@ def main() -> None:
         f"load {os.getloadavg()[0]:.1f} before the start, Python {platform.python_version()}, {versions}.",
         "Ratios are from one run each, with the contestants taking turns; times on a shared machine vary more.",
     ]
-    for title, about, words in parts(args.sbx):
-        page += [f"## {title}", f"{about} `python benchmarks/{' '.join(words)}`", f"```\n{output(words)}\n```"]
+    page += [section(*part) for part in parts(args.sbx)]
     page += ["## Starting", "Best of five.", f"```\n{starts()}\n```"]
     args.write.write_text("\n\n".join(page) + "\n")
     print(f"written: {args.write}")

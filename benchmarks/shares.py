@@ -30,14 +30,13 @@ def measure(algo: str, steps: int, folder: Path) -> tuple[float, float, float]:
     model = find(algo).make("MlpPolicy", gym.make(ENV), learning_starts=100, buffer_size=10_000, device="cpu", seed=0)
     model.set_logger(Logger(None, []))
     model.learn(WARM_UP)
-    # not before the end: one evaluation in all
-    evaluation = EvaluationCallback(folder / f"{algo}.jsonl", partial(gym.make, ENV), 10**9, EPISODES, 0)
-    evaluation.number = 1
+    evaluation = EvaluationCallback(folder / f"{algo}.jsonl", partial(gym.make, ENV), EVERY, EPISODES, 0)
     value_error = ValueErrorCallback()
     start = time.perf_counter()
     model.learn(steps, callback=[evaluation, value_error], reset_num_timesteps=False)
     rest = time.perf_counter() - start - evaluation.seconds - value_error.seconds
-    return 1e3 * rest / steps, 1e3 * evaluation.seconds / EVERY, 1e3 * value_error.seconds / steps
+    one = evaluation.seconds / evaluation.number
+    return 1e3 * rest / steps, 1e3 * one / EVERY, 1e3 * value_error.seconds / steps
 
 
 def main() -> None:

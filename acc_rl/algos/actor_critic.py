@@ -11,6 +11,7 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBuff
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.policies import EnsembleCritic
+from acc_rl.core.checks import is_whole
 
 
 @th.no_grad()
@@ -50,7 +51,7 @@ class ActorCritic(Calibrated):
         counts = {"critic_updates": self.critic_updates}
         counts |= {name: value for name, value in self.policy_kwargs.items() if name in ("n_critics", "n_atoms")}
         for name, value in counts.items():
-            if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            if not is_whole(value, 1):
                 raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
 
     def _setup_model(self) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint
 
 if TYPE_CHECKING:
     from acc_rl.algos.calibrated import Calibrated

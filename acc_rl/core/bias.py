@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from acc_rl.core.checks import is_number, is_whole
+
 EPS = 1e-8
 Tail: TypeAlias = Literal["none", "bootstrap"] | tuple[Literal["drop"], int]
 
@@ -46,19 +48,13 @@ class BiasSettings:
             "low < high, both finite",
         )
         for name in ("start", "lr", "moving_average"):
-            value = getattr(self, name)
-            _require(name, value, isinstance(value, (int, float)) and not isinstance(value, bool), "a number")
+            _require(name, getattr(self, name), is_number(getattr(self, name)), "a finite number")
         _require("start", self.start, low <= self.start <= high, f"a number in [{low}, {high}]")
-        _require("lr", self.lr, math.isfinite(self.lr) and self.lr > 0, "a positive number")
+        _require("lr", self.lr, self.lr > 0, "a positive number")
         for name in ("update_interval", "pairs_kept"):
             value = getattr(self, name)
-            _require(name, value, _is_int(value) and value >= 1, "a whole number >= 1")
-        _require(
-            "start_step",
-            self.start_step,
-            _is_int(self.start_step) and self.start_step >= 0,
-            "a whole number >= 0",
-        )
+            _require(name, value, is_whole(value, 1), "a whole number >= 1")
+        _require("start_step", self.start_step, is_whole(self.start_step), "a whole number >= 0")
         _require("moving_average", self.moving_average, 0 < self.moving_average <= 1, "a number in (0, 1]")
         _require("returns", self.returns, self.returns in ("plain", "soft"), "'plain' or 'soft'")
         _require("tail", self.tail, _is_tail(self.tail), "'none', 'bootstrap' or ('drop', n) with a whole n >= 1")
@@ -89,13 +85,9 @@ def _pair(field: str, value: Any) -> tuple[float, float]:
         raise ValueError(f"bias.{field} is {value!r}, but must be two numbers (low, high)") from None
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_tail(tail: object) -> bool:
     if isinstance(tail, tuple):
-        return len(tail) == 2 and tail[0] == "drop" and _is_int(tail[1]) and tail[1] >= 1
+        return len(tail) == 2 and tail[0] == "drop" and is_whole(tail[1], 1)
     return tail in ("none", "bootstrap")
 
 

@@ -15,7 +15,8 @@ from acc_rl.report.source import Source, behind, dot, estimated, lacks, stack
 
 
 def aggregate_curves(source: Source) -> Figure | None:
-    panels, notes = [], list[str]()
+    panels = []
+    notes: list[str] = []
     kinds: list[tuple[str, str, statistics.Statistic, Callable[[str, Array], Array]]] = [
         ("IQM of the normalised score", "mean_return", "iqm", lambda task, values: source.scales[task](values)),
         ("mean success rate", "success", "mean", lambda task, values: values),
@@ -27,7 +28,7 @@ def aggregate_curves(source: Source) -> Figure | None:
         if data[SERIES]:
             panels.append(curves(title, data, source.looks, found.x_title, title, percent=name == "success"))
             note = f"{title.capitalize()}: {behind(data).lower()}" if name == "success" else behind(data)
-            notes.append(note + source.too_narrow() * (not notes) + lacks(found.lacking))
+            notes.append(note + ("" if notes else source.too_narrow()) + lacks(found.lacking))
     if not panels:
         source.left_out["aggregated curves"] = "no evaluations yet"
         return None

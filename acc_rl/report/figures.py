@@ -196,8 +196,8 @@ def value_error(source: Source) -> Figure | None:
     note = "" if source.study.single else "Mean over tasks and runs, 95 % stratified bootstrap intervals. "
     note += f"A row is the mean over 1000 pairs. {filtered(sizes, VALUE_ERROR_FILTER)}{behind(data)}"
     note += "" if source.study.single else source.too_narrow() + lacks(found.lacking)
-    without = f"Without {', '.join(unmeasured)}, which {'have' if len(unmeasured) > 1 else 'has'} no rows."
-    return Figure("value-error", "Value error", sentence, [panel], [note, *[without] * bool(unmeasured)], wide=True)
+    notes = [note, f"Without {', '.join(unmeasured)}, where there are no rows."] if unmeasured else [note]
+    return Figure("value-error", "Value error", sentence, [panel], notes, wide=True)
 
 
 def no_value_error(source: Source, tasks: Collection[str]) -> str:

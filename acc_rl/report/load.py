@@ -86,10 +86,6 @@ class Study:
     about: Mapping[str, Any]
     damaged: dict[str, str] = field(default_factory=dict)
     """folder -> why it could not be read"""
-    unread: list[Mapping[str, Any]] = field(default_factory=list)
-    """specs of damaged runs"""
-    nameless: list[str] = field(default_factory=list)
-    """folders of damaged runs whose specs cannot be read either"""
 
     @property
     def tasks(self) -> list[str]:
@@ -108,9 +104,9 @@ class Study:
 
     def absent(self) -> list[Mapping[str, Any]]:
         """Specs of planned runs that have no folder yet"""
-        there = {_identity(spec) for spec in (*(run.spec for run in self.runs), *self.unread)}
+        there = {_identity(run.spec) for run in self.runs}
         absent = [spec for spec in self.planned if _identity(spec) not in there]
-        for name in self.nameless:
+        for name in self.damaged:
             its = next((spec for spec in absent if _may_be(name, spec)), None)
             absent = [spec for spec in absent if spec is not its]
         return absent
@@ -128,20 +124,11 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     folders = [path] if single else sorted(each.parent for each in path.glob(f"*/{records.SPEC}"))
     plan = records.read_json(path / records.STUDY) if (path / records.STUDY).exists() else {}
     runs, damaged = [], {}
-    unread: list[Mapping[str, Any]] = []
-    nameless = []
     for folder in folders:
         try:
-            spec = records.read_json(folder / records.SPEC)
+            runs.append(_run(folder, cache))
         except ValueError as error:
             damaged[folder.name] = str(error)
-            nameless.append(folder.name)
-            continue
-        try:
-            runs.append(_run(folder, spec, cache))
-        except ValueError as error:
-            damaged[folder.name] = str(error)
-            unread.append(spec)
     if single and damaged:
         raise ReportError(next(iter(damaged.values())))
     if not runs and not plan:
@@ -153,10 +140,11 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     labels = _labels([*(run.spec for run in runs), *planned])
     runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
     planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
-    return Study(name, single, _ordered(runs, planned), planned, about, damaged, unread, nameless)
+    return Study(name, single, _ordered(runs, planned), planned, about, damaged)
 
 
-def _run(folder: Path, spec: Mapping[str, Any], cache: Cache) -> Run:
+def _run(folder: Path, cache: Cache) -> Run:
+    spec = records.read_json(folder / records.SPEC)
     wrong = [key for key, kind in (("env", str), ("algo", str), ("seed", int), ("steps", int)) if _no(spec, key, kind)]
     if wrong:
         raise ReportError(f"{folder / records.SPEC}: {wrong[0]} is {spec.get(wrong[0])!r}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from acc_rl.runs import records
+from acc_rl.runs import files, records
 
 SUFFIX = ".tar.gz"
 LARGEST = 1 << 30
@@ -34,9 +34,7 @@ def pack(folder: Path, file: Path) -> list[str]:
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     file.parent.mkdir(parents=True, exist_ok=True)
-    aside = file.with_name(file.name + ".part")
-    aside.write_bytes(gzip.compress(content.getvalue(), mtime=0))
-    aside.replace(file)
+    files.write_whole(file, gzip.compress(content.getvalue(), mtime=0))
     return [run.name for run in runs]
 
 

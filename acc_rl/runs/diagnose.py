@@ -23,8 +23,8 @@ from stable_baselines3.common.utils import check_for_correct_spaces, obs_as_tens
 
 from acc_rl.algos.estimates import value_estimate
 from acc_rl.algos.registry import REGISTRY, find
+from acc_rl.core.checks import hint
 from acc_rl.core.episodes import Array, discounted_returns, join
-from acc_rl.core.hints import hint
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
 from acc_rl.runs.policy import ACTIVATIONS

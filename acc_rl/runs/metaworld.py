@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils import seeding
 
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint
 from acc_rl.runs.spec import METAWORLD
 
 LIMIT = 500

@@ -81,8 +81,14 @@ def load_policy(folder: Path | str) -> Policy:
         )
         acting_module(policy).load_state_dict(load_file(folder / records.POLICY_WEIGHTS))
     except (
-        *(AssertionError, AttributeError, KeyError, TypeError, ValueError, RuntimeError),  # a description of nonsense
-        *(SafetensorError, FileNotFoundError),
+        AssertionError,
+        AttributeError,
+        LookupError,
+        OSError,
+        RuntimeError,
+        SafetensorError,
+        TypeError,
+        ValueError,
     ) as error:
         raise records.RecordError(f"{folder}: no policy that can be loaded: {error}") from None
     return Policy(policy)

@@ -15,18 +15,10 @@ import tyro
 
 from acc_rl.algos.registry import find
 from acc_rl.core.bias import BiasSettings
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint, is_number, is_whole
 
 Allowed = tuple[str, Callable[[Any], bool]]
 """what a value may be, in words and as a test"""
-
-
-def is_whole(value: Any, least: int = 0, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_temperature(value: Any) -> bool:
@@ -40,11 +32,11 @@ def _is_temperature(value: Any) -> bool:
 
 COUNT: Allowed = ("a whole number >= 1", lambda value: is_whole(value, 1))
 COUNT_OR_MINUS_ONE: Allowed = ("a whole number >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
-NUMBER: Allowed = ("a finite number", _is_number)
-POSITIVE: Allowed = ("a finite number > 0", lambda value: _is_number(value) and value > 0)
-NOT_NEGATIVE: Allowed = ("a finite number >= 0", lambda value: _is_number(value) and value >= 0)
-SHARE: Allowed = ("a number in [0, 1]", lambda value: _is_number(value) and 0 <= value <= 1)
-PART: Allowed = ("a number in (0, 1]", lambda value: _is_number(value) and 0 < value <= 1)
+NUMBER: Allowed = ("a finite number", is_number)
+POSITIVE: Allowed = ("a finite number > 0", lambda value: is_number(value) and value > 0)
+NOT_NEGATIVE: Allowed = ("a finite number >= 0", lambda value: is_number(value) and value >= 0)
+SHARE: Allowed = ("a number in [0, 1]", lambda value: is_number(value) and 0 <= value <= 1)
+PART: Allowed = ("a number in (0, 1]", lambda value: is_number(value) and 0 < value <= 1)
 SIZES: Allowed = ("whole numbers >= 1", lambda value: all(is_whole(each, 1) for each in value))
 
 
@@ -355,19 +347,9 @@ def check_effect(spec: RunSpec) -> None:
         )
 
 
-def check_device(device: str) -> None:
-    """SB3 would take the CPU instead and say nothing"""
-    if device.startswith("cuda"):
-        import torch as th
-
-        if int(device.partition(":")[2] or 0) >= th.cuda.device_count():
-            raise ValueError(f"device is {device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
-
-
 def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
     """The arguments of the algorithm's class: what the spec gives, in SB3's form."""
     check_effect(spec)
-    check_device(spec.device)
     given = _given(spec.settings)
     ent_coef = given.get("ent_coef")
     if ent_coef is not None and not ent_coef.startswith("auto"):

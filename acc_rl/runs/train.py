@@ -231,6 +231,9 @@ def _clear(folder: Path, all_of_it: bool) -> None:
 
 
 def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
+    if spec.device.startswith("cuda") and int(spec.device.partition(":")[2] or 0) >= th.cuda.device_count():
+        # SB3 would take the CPU instead and say nothing
+        raise ValueError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
     entry = find(spec.algo)
     arguments = {**entry.settings, **algorithm_arguments(spec)}
     known = accepted(entry.load())

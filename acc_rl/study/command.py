@@ -11,7 +11,7 @@ import tyro
 
 from acc_rl.algos.registry import find
 from acc_rl.core.bias import BiasSettings
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint
 from acc_rl.runs.config import read_toml
 from acc_rl.runs.records import RESULT
 from acc_rl.runs.spec import RunSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import Any
 
-from acc_rl.core.hints import hint
+from acc_rl.core.checks import hint
 from acc_rl.runs.spec import COUNT, RunSpec, as_whole, check_effect, from_dict, full_name
 
 UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")

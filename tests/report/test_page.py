@@ -221,7 +221,7 @@ def test_tasks_without_value_errors_are_named(tmp_path):
         run = synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=20_000))
     (run / "value_error.jsonl").unlink()
     source = source_of(tmp_path)
-    assert "Without Reacher-v5, which has no rows." in figure_of(source, "value-error").notes
+    assert "Without Reacher-v5, where there are no rows." in figure_of(source, "value-error").notes
     told = " ".join(tables.missing(source))
     assert "In value error and signed bias: nothing of Reacher-v5: a row needs 1000 pairs, and the last 100" in told
     alone = source_of(run)

@@ -155,7 +155,6 @@ def test_ranges_of_runs(content, message):
         ("acc", {"settings": {"sde_sample_freq": 4}}, "sde_sample_freq is 4, but does nothing without use_sde"),
         ("acc", {"settings": {"use_sde_at_warmup": True}}, "use_sde_at_warmup is True, but does nothing"),
         ("sac", {"settings": {"target_entropy": -1.0, "ent_coef": "0.2"}}, "target_entropy is -1.0, but ent_coef is"),
-        ("acc", {"device": "cuda:99"}, "device is cuda:99, but there are"),
     ],
 )
 def test_what_would_do_nothing_is_refused(algo, content, message):
