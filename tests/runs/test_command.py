@@ -19,8 +19,8 @@ from acc_rl.runs.policy import load_policy
 
 ACC = [sys.executable, "-m", "acc_rl.cli"]
 SMALL = """
-    --pi 16 --qf 16 --n-critics 2 --n-atoms 7 --batch-size 16 --buffer-size 5000 --learning-starts 100 --threads 1
-    --bias.start-step 300 --bias.update-interval 200 --eval-every 500 --eval-episodes 3 --log-every 250
+    --pi 16 --qf 16 --n-critics 2 --n-atoms 7 --batch-size 16 --buffer-size 5000 --learning-starts 100 --train-freq 5
+    --threads 1 --bias.start-step 300 --bias.update-interval 200 --eval-every 500 --eval-episodes 3 --log-every 250
 """.split()  # noqa: SIM905
 
 
