@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 import altair as alt
@@ -87,10 +88,11 @@ def curves(
     zero: bool = False,
     least: float | None = None,
     reference: float | None = None,
+    log: bool = False,
 ) -> Panel:
     """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart.
 
-    The y axis is 0 to 100 % with ``percent``, contains 0 with ``zero``, or begins at ``least``.
+    The y axis is 0 to 100 % with ``percent``, contains 0 with ``zero``, begins at ``least``, or is logarithmic.
     """
     present = set(data[SERIES])
     shown = {label: look for label, look in looks.items() if label in present}
@@ -99,10 +101,14 @@ def curves(
     told: dict[str, Any] = {"format": "%"}
     if not percent:
         told = {"labelExpr": short(*(data[name] for name in ("y", "low", "high") if name in data))}
-    y_axis = alt.Axis(**told, tickCount=5, labelFlush=True, grid=True)  # a reference alone would have none
-    limits: dict[str, Any] = (
-        {"domain": [0, 1]} if percent else {"zero": zero} if least is None else {"domainMin": least}
-    )
+    told["tickCount"] = 5
+    limits: dict[str, Any] = {"zero": zero} if least is None else {"domainMin": least}
+    if percent:
+        limits = {"domain": [0, 1]}
+    if log:
+        limits = {"type": "log", "nice": False}
+        told = {"format": "~r", "values": [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]}
+    y_axis = alt.Axis(**told, labelFlush=True, grid=True)  # a reference alone would have none
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(**limits), axis=y_axis)
     base = alt.Chart(alt.NamedData("data"))
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
@@ -115,6 +121,12 @@ def curves(
     if reference is not None:
         layers.insert(0, reference_line().encode(y=alt.Y(datum=reference)))
     return Panel(title, alt.layer(*layers), data, "curves", shown, x_title)
+
+
+def spans_magnitudes(data: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether, on a linear axis from 0, a few large values would leave no room for the others"""
+    values: list[float] = [v for name in ("y", "low", "high") for v in data.get(name, ()) if v is not None]
+    return min(values) > 0 and max(values) > 20 * median(values)
 
 
 def reference_line() -> Any:

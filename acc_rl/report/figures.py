@@ -10,7 +10,7 @@ import numpy as np
 
 from acc_rl.report import statistics
 from acc_rl.report.aggregates import aggregate_curves, final_scores
-from acc_rl.report.charts import SERIES, Figure, Panel, curves, intervals, numbers, whole
+from acc_rl.report.charts import SERIES, Figure, Panel, curves, intervals, numbers, spans_magnitudes, whole
 from acc_rl.report.curves import EVALUATION_FILTER, POINTS, VALUE_ERROR_FILTER, filter_size, mean_known, smooth, thin
 from acc_rl.report.load import Array, Study
 from acc_rl.report.source import STEPS, Source, behind, between, dot, estimated, lacks, stack
@@ -191,11 +191,13 @@ def value_error(source: Source) -> Figure | None:
         reason = no_value_error(source, unmeasured)
         source.partial["value error and signed bias"] = f"nothing of {', '.join(unmeasured)}: {reason}"
     title, ratio = "normalised value error |Q - R| / |R|", "|Q - R| / |R|"
-    panel = curves(title, data, source.looks, found.x_title, ratio, least=0)
+    log = spans_magnitudes(data)
+    panel = curves(title, data, source.looks, found.x_title, ratio, least=0, log=log)
     sentence = "Lower is a critic that promises what then follows: its error relative to the returns seen."
     note = "" if source.study.single else "Mean over tasks and runs, 95 % stratified bootstrap intervals. "
     note += f"A row is the mean over 1000 pairs. {filtered(sizes, VALUE_ERROR_FILTER)}{behind(data)}"
     note += "" if source.study.single else source.too_narrow() + lacks(found.lacking)
+    note += " The axis is logarithmic, for the sake of the small values." if log else ""
     notes = [note, f"Without {', '.join(unmeasured)}, where there are no rows."] if unmeasured else [note]
     return Figure("value-error", "Value error", sentence, [panel], notes, wide=True)
 

@@ -234,6 +234,22 @@ def test_tasks_without_value_errors_are_named(tmp_path):
     assert alone.left_out["value error"] == "it was switched off (--no-value-error)"
 
 
+def scale(panel, channel):
+    layers = charts.bare(panel)["layer"]
+    return next(layer["encoding"][channel]["scale"] for layer in layers if "scale" in layer["encoding"][channel])
+
+
+def test_errors_of_several_magnitudes_get_a_logarithmic_axis(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=40_000))
+    # returns near zero at first, as in most tasks; a logarithm needs values above zero
+    for errors, kind in (([100.0] * 10 + [0.5] * 30, "log"), ([0.5] * 40, None), ([100.0] * 10 + [0.0] * 30, None)):
+        rows = [{"step": 1000 * i, "normalised": error} for i, error in enumerate(errors, start=1)]
+        synthetic.write_rows(run / "value_error.jsonl", rows)
+        figure = figure_of(source_of(run), "value-error")
+        assert scale(figure.panels[0], "y").get("type") == kind
+        assert ("logarithmic" in figure.notes[0]) == (kind == "log")
+
+
 def test_the_note_names_all_filters(tmp_path):
     for task, every in (("Hopper-v5", 500), ("Ant-v5", 1000)):
         synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=40_000, every=every))
@@ -249,10 +265,6 @@ def test_one_axis_has_one_unit():
 def test_axes(study, tmp_path):
     drawn = {figure.key: figure for figure in figures.figures(source_of(study))}
     more = synthetic.write_study(tmp_path / "m", ["Meta-World/push"], ["acc"], [0], steps=20_000, success=True)
-
-    def scale(panel, channel):
-        layers = charts.bare(panel)["layer"]
-        return next(layer["encoding"][channel]["scale"] for layer in layers if "scale" in layer["encoding"][channel])
 
     assert scale(drawn["calibration-dropped"].panels[0], "y") == {"domainMin": 0}
     assert scale(drawn["value-error"].panels[0], "y") == {"domainMin": 0}
