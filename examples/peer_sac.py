@@ -1,0 +1,32 @@
+"""SB3's own SAC with the settings of `sac` in examples/early.toml, evaluated alike: does ours learn as fast?
+
+python examples/peer_sac.py SEED STEPS FILE.jsonl
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+from statistics import mean
+
+import gymnasium as gym
+import torch as th
+from stable_baselines3 import SAC
+from stable_baselines3.common.logger import Logger
+
+from acc_rl.runs import records
+from acc_rl.runs.callbacks import EvaluationCallback
+
+ENV = "HalfCheetah-v5"
+
+
+def main(seed: int, steps: int, path: Path) -> None:
+    th.set_num_threads(1)
+    model = SAC("MlpPolicy", gym.make(ENV), learning_starts=5000, seed=seed, device="cpu")
+    model.set_logger(Logger(None, []))
+    model.learn(steps, callback=EvaluationCallback(path, partial(gym.make, ENV), 1000, 10, seed))
+    last = [row["mean_return"] for row in records.read(path) if row["step"] > steps - 5000]
+    print(f"SB3's SAC on {ENV}, seed {seed}, {steps} steps: {mean(last):.0f} over the last 5000")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
