@@ -1,9 +1,6 @@
-"""SB3's own SAC with the settings of `sac` in examples/early.toml, evaluated alike: does ours learn as fast?
+"""SB3's own SAC with the settings of `sac` in examples/early.toml, evaluated alike: does ours learn as fast?"""
 
-python examples/peer_sac.py SEED STEPS FILE.jsonl
-"""
-
-import sys
+import argparse
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -29,4 +26,8 @@ def main(seed: int, steps: int, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("path", type=Path, help="file for its evaluations, one JSON row each")
+    main(**vars(parser.parse_args()))
