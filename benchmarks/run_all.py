@@ -25,7 +25,7 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
     return [
         (
             "One training step",
-            "In brackets the ratio to ours. Nothing in float32 can undercut the bare products of the same shapes.",
+            "In brackets the ratio to ours. The bare products of the same shapes are the floor.",
             ["update_step.py"],
         ),
         (
@@ -77,6 +77,8 @@ def renew(page: Path, script: str, sbx: str | None) -> None:
     """Put one part in the place of the old one."""
     (part,) = [part for part in parts(sbx) if part[2][0] == script]
     old = re.compile(rf"^## {re.escape(part[0])}$.*?(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL)
+    if not old.search(page.read_text()):
+        sys.exit(f"{page}: has no section {part[0]!r} to be measured again; leave out --only to write the whole page")
     made = f"{section(*part)}\n\nMeasured again by `--only {script}` on {time.strftime('%Y-%m-%d')}.\n\n"
     page.write_text(old.sub(lambda _: made, page.read_text()))
 

@@ -11,7 +11,7 @@ from typing import IO
 
 LOCK = ".lock"
 TRIES, PAUSE = 10, 0.05
-"""somebody may just be looking"""
+"""how often and at what distance to ask again: ``taken`` holds the lock while it looks"""
 
 
 @contextmanager
