@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from acc_rl.algos.registry import find
 from acc_rl.runs import records
 from acc_rl.runs.lock import taken
 from acc_rl.runs.spec import RunSpec
@@ -32,6 +33,7 @@ class RunStatus:
     dropped: float | None
     """d, the dropped atoms per net, of algorithms that have it"""
     beta: float | None
+    """of algorithms that turn it"""
     seconds: float | None
     """of training so far"""
     left: float | None
@@ -60,7 +62,7 @@ def run_status(study: Study, spec: RunSpec) -> RunStatus:
         evaluation.get("mean_return"),
         evaluation.get("success"),
         training.get("dropped_per_net"),
-        training.get("beta"),
+        training.get("beta") if find(spec.algo).adapts else None,
         seconds,
         None if rate is None else rate * (spec.steps - step),
         len(tried),

@@ -1,16 +1,22 @@
 """Value error on plain SB3 models, and evaluation."""
 
+from io import StringIO
+from types import SimpleNamespace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import sb3_contrib
 import stable_baselines3 as sb3
 import torch as th
+from rich.console import Console
 
 from acc_rl import ValueErrorCallback
+from acc_rl.algos.registry import find
 from acc_rl.core.episodes import discounted_returns
 from acc_rl.runs import records
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
+from acc_rl.runs.progress import ProgressCallback
 
 MODELS = {
     "sac": (sb3.SAC, "Pendulum-v1"),
@@ -86,3 +92,14 @@ def test_seeds_of_evaluations_are_all_different():
     seeds = [seed for run in range(3) for number in range(20) for seed in evaluation_seeds(run, number, 10)]
     assert len(set(seeds)) == 600
     assert evaluation_seeds(1, 2, 3) == evaluation_seeds(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("algo", "shown"), [("sac", None), ("acc-sac", "beta 0.00"), ("tqc-d2", "d 2.00"), ("acc", "d 2.50")]
+)
+def test_progress_shows_the_knob_where_there_is_one(algo, shown):
+    model = find(algo).make("MlpPolicy", "Pendulum-v1", buffer_size=10, policy_kwargs={"net_arch": [8]})
+    callback = ProgressCallback(100, "run", SimpleNamespace(last={"mean_return": -1}), Console(file=StringIO()))
+    callback.init_callback(model)
+    callback.start, callback.first = 0.0, 0
+    assert callback.parts()[3:] == ([] if shown is None else [shown])

@@ -54,6 +54,15 @@ def test_status(half_done, capsys):
     assert content["runs"][2]["error"][-1] == "RuntimeError: the robot fell over"
 
 
+@pytest.mark.parametrize(("algo", "knob"), [("sac", ""), ("acc-sac", "beta 0.25")])
+def test_beta_is_shown_where_it_is_turned(algo, knob, tmp_path):
+    study = small_study(tmp_path, variants=[algo])
+    folder = study.folder / study.runs[0].name
+    folder.mkdir()
+    records.Rows(folder / records.TRAINING).append({"step": 200, "beta": 0.25})
+    assert cells(study_status(study)[0])[4] == knob
+
+
 def test_failed(half_done, capsys):
     half_done.log(half_done.runs[2]).write_text("...")
     assert main(["study", "failed", str(half_done.folder)]) == 0
