@@ -75,7 +75,7 @@ class ProgressCallback(BaseCallback):
         metrics: dict[str, Any] = dict(self.model.bias_metrics()) if hasattr(self.model, "bias_metrics") else {}
         if "dropped_per_net" in metrics:
             parts.append(f"d {metrics['dropped_per_net']:.2f}")
-        elif "beta" in metrics and isinstance(getattr(self.model, "bias_rule", None), AdaptiveBias):
+        elif isinstance(getattr(self.model, "bias_rule", None), AdaptiveBias):
             parts.append(f"beta {metrics['beta']:.2f}")
         if "gap" in metrics:
             parts.append(f"gap {metrics['gap']:+.2f}")
