@@ -15,7 +15,6 @@ RETURN, DISCOUNTED_RETURN, BIAS = 5, 7, 8  # columns of the table of results
 def test_the_table_of_results_is_what_the_records_say():
     command = [sys.executable, ROOT / "examples" / "results.py", ROOT / "results" / "early.tar.gz"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert len(table.splitlines()) > 3
     assert table in (ROOT / "docs" / "results.md").read_text()
     _, _, at_50k, at_100k = table.split("After ")
     readme = (ROOT / "README.md").read_text()
