@@ -18,7 +18,7 @@ def test_the_table_of_results_is_what_the_records_say():
     assert table in (ROOT / "docs" / "results.md").read_text()
     _, _, at_50k, at_100k = table.split("After ")
     readme = (ROOT / "README.md").read_text()
-    for task, name in product(("HalfCheetah-v5", "Hopper-v5"), ("acc-n2", "sac")):
+    for task, name in product(("HalfCheetah-v5", "Hopper-v5"), ("acc-n2", "sac", "tqc-d0", "tqc-d5")):
         halfway, end = (columns(at, task, name) for at in (at_50k, at_100k))
         told = "{}, {} | {}, {} | {}, {} of {}, {}".format(
             *halfway[RETURN], *end[RETURN], *end[BIAS], *end[DISCOUNTED_RETURN]
