@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from acc_rl.algos.td3 import ACCDDPG, ACCTD3, TD3
     from acc_rl.algos.tqc import ACC, TQC
     from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
+    from acc_rl.inference.policy import load_policy
     from acc_rl.runs.callbacks import ValueErrorCallback
-    from acc_rl.runs.policy import load_policy
     from acc_rl.runs.spec import RunSpec
     from acc_rl.runs.train import train
 
@@ -52,7 +52,7 @@ _HOME = {
     "FixedBias": "acc_rl.core.bias",
     "RunSpec": "acc_rl.runs.spec",
     "ValueErrorCallback": "acc_rl.runs.callbacks",
-    "load_policy": "acc_rl.runs.policy",
+    "load_policy": "acc_rl.inference.policy",
     "train": "acc_rl.runs.train",
 }
 

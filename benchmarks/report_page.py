@@ -99,7 +99,7 @@ def whole_study(evaluations: int) -> None:
         size = sum(file.stat().st_size for file in study.rglob("*.jsonl"))
         out = Path(temporary) / "report"
         start = time.perf_counter()
-        command = [sys.executable, "-m", "acc_rl.cli", "report", str(study), "--out", str(out)]
+        command = [sys.executable, "-m", "acc_rl.commands.main", "report", str(study), "--out", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - start
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -57,7 +57,7 @@ def output(words: list[str]) -> str:
 def starts(repeats: int = 5) -> str:
     """Seconds until a command has answered and Python has imported the package"""
     lines = []
-    tried = {f"acc {words}": ["-m", "acc_rl.cli", *words.split()] for words in COMMANDS}
+    tried = {f"acc {words}": ["-m", "acc_rl.commands.main", *words.split()] for words in COMMANDS}
     tried |= {"import acc_rl": ["-c", "import acc_rl"], "from acc_rl import ACC": ["-c", "from acc_rl import ACC"]}
     for name, words in tried.items():
         best = float("inf")

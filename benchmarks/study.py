@@ -15,8 +15,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from acc_rl.runs import records
 from acc_rl.runs.provenance import cpu_name
+from acc_rl.store import records
 from acc_rl.study.executors import Executor, Local, cores, execute
 from acc_rl.study.folder import Study, open_study
 from acc_rl.study.grid import Grid

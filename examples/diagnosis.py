@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stable_baselines3 import SAC
 
-from acc_rl.cli import main
+from acc_rl.commands.main import main
 
 if __name__ == "__main__":
     sizes = {"net_arch": [64, 64]}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from rich.progress import track
 
-from acc_rl.core.tabular import ALGORITHMS, SETTINGS, grid_world, mean_and_error, walk
+from acc_rl.theory.tabular import ALGORITHMS, SETTINGS, grid_world, mean_and_error, walk
 
 STEPS, WALKS, SHOWN = 20_000, 100, (5_000, 10_000, 20_000)
 NEVER = STEPS + 1

@@ -10,8 +10,8 @@ import torch as th
 from stable_baselines3 import SAC
 from stable_baselines3.common.logger import Logger
 
-from acc_rl.runs import records
 from acc_rl.runs.callbacks import EvaluationCallback
+from acc_rl.store import records
 
 ENV = "HalfCheetah-v5"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import mean
 
 from acc_rl.report.load import load
-from acc_rl.runs import records
-from acc_rl.runs.archive import unpacked
+from acc_rl.store import records
+from acc_rl.store.archive import unpacked
 
 STEPS = (26_000, 50_000, 100_000)
 COLUMNS = (

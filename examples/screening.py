@@ -1,7 +1,7 @@
 """Which parts of modern critics pay at one update per env step on one CPU core? A plain script without the package.
 
-    python examples/screening.py plain HalfCheetah-v5 --seed 0 --steps 50000     # one run; a row of results/screening.jsonl
-    python examples/screening.py --table                                         # what all rows say
+    python examples/screening.py plain HalfCheetah-v5 --seed 0     # one run, a row of results/screening.jsonl
+    python examples/screening.py --table                         # what all rows say
 
 Every variant is a soft actor-critic whose pessimism ``beta`` is turned by ACC's rule, on soft returns with a
 bootstrapped tail, from the first episodes of the learned policy. Variants differ in what ``VARIANTS`` lists.

@@ -26,8 +26,8 @@ import test_checkpoint as cases
 import torch as th
 from kit import ALGORITHMS, digests, killed_until_done, run, tiny
 
-from acc_rl.runs import records
 from acc_rl.runs.provenance import cpu_name
+from acc_rl.store import records
 
 BEGIN, END = "<!-- torture: begin -->", "<!-- torture: end -->"
 READ = "the checkpoint before it, or the new one, was read whole"
@@ -117,7 +117,7 @@ def stops(folder: Path) -> tuple[str, str]:
 
 def long_run(folder: Path, steps: int) -> tuple[str, str]:
     """Memory, files and descriptors over many checkpoints"""
-    from acc_rl.runs.checkpoint import Checkpoints
+    from acc_rl.store.checkpoint import Checkpoints
 
     settings = {"train_freq": 8, "buffer_size": 20_000, "batch_size": 32}
     spec = tiny(steps=steps, settings=settings, eval_every=steps, log_every=1000)

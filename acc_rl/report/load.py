@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-import acc_rl.runs.records as records
+import acc_rl.store.records as records
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]

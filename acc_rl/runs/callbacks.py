@@ -19,8 +19,8 @@ from stable_baselines3.common.utils import obs_as_tensor
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import value_estimate
 from acc_rl.core.value_error import LEFT_OUT, PER_RECORD, ValueErrorMeter
-from acc_rl.runs import records
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
+from acc_rl.store import records
 
 OnFault = Literal["stop", "warn"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from acc_rl.runs import records
 from acc_rl.runs.spec import RunSpec, from_dict
+from acc_rl.store import records
 
 MAY_CHANGE = ("steps", "threads")
 """settings of a run that may differ when it goes on"""

@@ -15,11 +15,11 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from acc_rl.algos.buffers import SharedReplayBuffer
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs.callbacks import Diverged, ValueErrorCallback
-from acc_rl.runs.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from acc_rl.runs.interrupt import StopRequest
 from acc_rl.runs.provenance import versions
-from acc_rl.runs.records import Rows
 from acc_rl.runs.state import gather, restore, restore_late
+from acc_rl.store.checkpoint import Checkpoint, CheckpointError, Checkpoints
+from acc_rl.store.records import Rows
 
 
 class Stateful(Protocol):

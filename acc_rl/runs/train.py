@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
-from acc_rl.runs import envs, records
+from acc_rl.runs import envs
 from acc_rl.runs.callbacks import (
     DivergenceCallback,
     EvaluationCallback,
@@ -31,14 +31,16 @@ from acc_rl.runs.callbacks import (
 )
 from acc_rl.runs.config import differences, finished
 from acc_rl.runs.interrupt import Stopped, StopRequest
-from acc_rl.runs.lock import LOCK, alone
-from acc_rl.runs.policy import nets, policy_arguments, save_policy
+from acc_rl.runs.preflight import NoRoom, check_room
 from acc_rl.runs.progress import ProgressCallback, say
 from acc_rl.runs.provenance import provenance
-from acc_rl.runs.records import Rows
 from acc_rl.runs.resume import CheckpointCallback, Clock
-from acc_rl.runs.room import NoRoom, check_room
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
+from acc_rl.store import records
+from acc_rl.store.files import PART
+from acc_rl.store.lock import LOCK, alone
+from acc_rl.store.policy import nets, policy_arguments, save_policy
+from acc_rl.store.records import Rows
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
 
@@ -196,7 +198,7 @@ class _Run:
 def _finished(folder: Path, spec: RunSpec) -> bool:
     """Whether the folder holds all of this run; RunExists if it holds something else"""
     if not (folder / records.SPEC).exists():
-        if folder.exists() and any(path.name != LOCK and path.suffix != ".part" for path in folder.iterdir()):
+        if folder.exists() and any(path.name != LOCK and not path.name.startswith(PART) for path in folder.iterdir()):
             raise RunExists(f"{folder} exists but holds no run: use --restart to replace it, or another --out")
         return False
     there = records.read_json(folder / records.SPEC)
@@ -222,7 +224,7 @@ def _has_checkpoint(folder: Path) -> bool:
 def _clear(folder: Path, all_of_it: bool) -> None:
     """Remove what the folder holds, or what a run has written there"""
     for path in sorted(folder.iterdir(), key=lambda each: each.name == records.SPEC):  # which says that it is a run's
-        if path.name == LOCK or not (all_of_it or path.name in records.OWN or path.suffix == ".part"):
+        if path.name == LOCK or not (all_of_it or path.name in records.OWN or path.name.startswith(PART)):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Protocol
 
 from acc_rl.runs.interrupt import PATIENCE, Stopped
-from acc_rl.runs.lock import taken
 from acc_rl.runs.spec import RunSpec
+from acc_rl.store.lock import taken
 from acc_rl.study.folder import LEASES, Study
 from acc_rl.study.leases import Attempt, How, Watch, attempts, clock, last
 from acc_rl.study.worker import Options, Worker

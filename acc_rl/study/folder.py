@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from acc_rl.runs import records
 from acc_rl.runs.config import finished, read_spec
 from acc_rl.runs.spec import RunSpec, from_dict
+from acc_rl.store import records
 from acc_rl.study.leases import Watch
 
 LEASES, LOGS = "leases", "logs"

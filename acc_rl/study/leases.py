@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from acc_rl.runs import records
+from acc_rl.store import records
 
 BEAT = 3.0
 """seconds between two signs of life"""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from acc_rl.algos.registry import find
-from acc_rl.runs import records
-from acc_rl.runs.lock import taken
 from acc_rl.runs.spec import RunSpec
+from acc_rl.store import records
+from acc_rl.store.lock import taken
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import Attempt, attempts
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acc_rl.runs import records
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.spec import RunSpec, from_dict
+from acc_rl.store import files, records
 from acc_rl.study.folder import Study
 from acc_rl.study.leases import BEAT, LOST, How, Lease, clock
 from acc_rl.study.status import last_step
@@ -197,7 +197,7 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_ever
         return EXIT_LOST
     leash = Leash(sys.stdin.fileno(), StopRequest.ask)
     threading.Thread(target=leash.watch, daemon=True).start()
-    records.before_write(leash.require)
+    files.before_write(leash.require)
     from rich.console import Console
 
     from acc_rl.runs.train import train

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import synthetic
 
-from acc_rl.cli import main
+from acc_rl.commands.main import main
 from acc_rl.report import charts, figures, tables
 from acc_rl.report.colours import KNOWN, PALETTE, looks
 from acc_rl.report.curves import scales

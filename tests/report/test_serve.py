@@ -115,7 +115,7 @@ def test_a_broken_record_is_told_and_not_the_end(port, run):
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")
 def test_ctrl_c_ends_the_command(run):
-    command = [sys.executable, "-m", "acc_rl.cli", "report", str(run), "--watch", "--port", "0"]
+    command = [sys.executable, "-m", "acc_rl.commands.main", "report", str(run), "--watch", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline()
     port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", line)[1])

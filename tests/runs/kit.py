@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from acc_rl.runs import records
-from acc_rl.runs.checkpoint import STATE, TENSORS, Checkpoints
 from acc_rl.runs.spec import from_dict
 from acc_rl.runs.train import train
+from acc_rl.store import records
+from acc_rl.store.checkpoint import STATE, TENSORS, Checkpoints
 
 ROWS = (records.EVALUATIONS, records.TRAINING, records.VALUE_ERROR)
 ALGORITHMS = ("acc", "tqc", "sac", "td3", "acc-td3")

@@ -14,9 +14,9 @@ from rich.console import Console
 from acc_rl import ValueErrorCallback
 from acc_rl.algos.registry import find
 from acc_rl.core.episodes import discounted_returns
-from acc_rl.runs import records
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
 from acc_rl.runs.progress import ProgressCallback
+from acc_rl.store import records
 
 MODELS = {
     "sac": (sb3.SAC, "Pendulum-v1"),

@@ -5,10 +5,11 @@ import sys
 import numpy as np
 import pytest
 
-from acc_rl.runs import envs, records
+from acc_rl.runs import envs
 from acc_rl.runs.evaluation import evaluate
 from acc_rl.runs.spec import Bias, RunSpec, Settings, algorithm_arguments
 from acc_rl.runs.train import make_model, train
+from acc_rl.store import records
 from acc_rl.study.presets import MT1
 
 pytest.importorskip("metaworld")

@@ -22,14 +22,15 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from acc_rl import ACC, ACCTD3
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.runs import envs, files, records
+from acc_rl.runs import envs
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
-from acc_rl.runs.checkpoint import Checkpoints
 from acc_rl.runs.config import finished
 from acc_rl.runs.interrupt import Stopped, StopRequest
+from acc_rl.runs.preflight import NoRoom
 from acc_rl.runs.resume import CheckpointCallback
-from acc_rl.runs.room import NoRoom
 from acc_rl.runs.train import RunExists
+from acc_rl.store import files, records
+from acc_rl.store.checkpoint import Checkpoints
 
 VARIANTS = {
     "acc": tiny(),
@@ -238,15 +239,15 @@ def test_what_is_on_disk_already_needs_no_more_room(tmp_path, monkeypatch):
         run(tiny(), tmp_path)
     folder = tmp_path / tiny().name / records.CHECKPOINTS
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    monkeypatch.setattr("acc_rl.runs.room.shutil.disk_usage", lambda path: (10**12, 0, 10))
-    monkeypatch.setattr("acc_rl.runs.room.CHECKPOINTS", "elsewhere")
+    monkeypatch.setattr("acc_rl.runs.preflight.shutil.disk_usage", lambda path: (10**12, 0, 10))
+    monkeypatch.setattr("acc_rl.runs.preflight.CHECKPOINTS", "elsewhere")
     with pytest.raises(NoRoom) as told:
         run(tiny(), tmp_path)
     needed = float(re.search(r"need up to ([\d.]+) MB", str(told.value)).group(1)) * 1e6
-    monkeypatch.setattr("acc_rl.runs.room.shutil.disk_usage", lambda path: (10**12, 0, int(1.1 * needed - size)))
+    monkeypatch.setattr("acc_rl.runs.preflight.shutil.disk_usage", lambda path: (10**12, 0, int(1.1 * needed - size)))
     with pytest.raises(NoRoom):
         run(tiny(), tmp_path)
-    monkeypatch.setattr("acc_rl.runs.room.CHECKPOINTS", records.CHECKPOINTS)
+    monkeypatch.setattr("acc_rl.runs.preflight.CHECKPOINTS", records.CHECKPOINTS)
     run(tiny(), tmp_path)
 
 
@@ -468,13 +469,13 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("what", ["memory", "disk"])
 def test_too_little_room_is_told_before_the_run(what, tmp_path, monkeypatch):
-    from acc_rl.runs import room
+    from acc_rl.runs import preflight
 
     if what == "memory":
-        monkeypatch.setattr(room, "memory_available", lambda: 1000)
+        monkeypatch.setattr(preflight, "memory_available", lambda: 1000)
         expected = r"replay buffer of 300 transitions needs 0\.0 MB of memory, but 0\.0 MB are free"
     else:
-        monkeypatch.setattr(room.shutil, "disk_usage", lambda path: (10**6, 0, 1000))
+        monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: (10**6, 0, 1000))
         expected = r"checkpoints need up to 0\.\d MB of disk \(300 transitions, 3 states\), but 0\.0 MB are free"
     with pytest.raises(ValueError, match=expected):
         run(tiny(), tmp_path / "new")

@@ -1,7 +1,7 @@
 import pytest
 
-from acc_rl.runs.records import json_like
 from acc_rl.runs.spec import Bias, RunSpec, Settings, algorithm_arguments, from_dict
+from acc_rl.store.records import json_like
 
 
 def test_whole_numbers_are_numbers():

@@ -9,10 +9,10 @@ import time
 import pytest
 from tiny_studies import OPTIONS, Notes, command, digests, hows, small_study, tried, write_file
 
-from acc_rl.cli import main
-from acc_rl.runs import records
+from acc_rl.commands.main import main
 from acc_rl.runs.interrupt import Stopped
-from acc_rl.runs.lock import alone
+from acc_rl.store import records
+from acc_rl.store.lock import alone
 from acc_rl.study.executors import Local, execute, in_vain
 from acc_rl.study.leases import Attempt
 from acc_rl.study.status import last_step, run_status

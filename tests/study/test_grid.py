@@ -1,6 +1,6 @@
 import pytest
 
-from acc_rl.study.command import scale_told
+from acc_rl.commands.study import scale_told
 from acc_rl.study.grid import grid_from_dict
 from acc_rl.study.presets import PRESETS
 

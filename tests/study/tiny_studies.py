@@ -11,7 +11,7 @@ from acc_rl.study.leases import attempts
 from acc_rl.study.worker import Options
 
 OPTIONS = Options(checkpoint_every=150)
-COMMAND = [sys.executable, "-m", "acc_rl.cli", "study"]
+COMMAND = [sys.executable, "-m", "acc_rl.commands.main", "study"]
 CONTENT = {
     "name": "small",
     "tasks": ["Pendulum-v1"],

@@ -1,0 +1,42 @@
+"""What the commands share: numbers as they are written, questions, and parsers."""
+
+from __future__ import annotations
+
+import sys
+
+import tyro
+
+
+def confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise ValueError(f"{question} Say so with --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ValueError("nothing was done")
+
+
+def whole_numbers() -> tyro.constructors.ConstructorRegistry:
+    """Whole numbers may be written as 1e6 or 1_000_000."""
+    registry = tyro.constructors.ConstructorRegistry()
+
+    def parse(words: list[str]) -> int:
+        text = words[0].replace("_", "")
+        try:
+            return int(text)
+        except ValueError:
+            if not float(text).is_integer():
+                raise ValueError(f"{words[0]} is no whole number") from None
+            return int(float(text))
+
+    @registry.primitive_rule
+    def rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+        if info.type is not int:
+            return None
+        return tyro.constructors.PrimitiveConstructorSpec(
+            nargs=1,
+            metavar="INT",
+            instance_from_str=parse,
+            is_instance=lambda value: isinstance(value, int),
+            str_from_instance=lambda value: [str(value)],
+        )
+
+    return registry

@@ -1,0 +1,268 @@
+"""``acc study``: parse, call, print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from acc_rl.algos.registry import find
+from acc_rl.commands.parsing import whole_numbers
+from acc_rl.core.bias import BiasSettings
+from acc_rl.core.checks import hint
+from acc_rl.runs.config import read_toml
+from acc_rl.runs.spec import RunSpec
+from acc_rl.store.records import RESULT
+from acc_rl.study.folder import Study, open_study, read_study
+from acc_rl.study.grid import UNSCALED, Grid, grid_from_dict
+from acc_rl.study.presets import PRESETS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from acc_rl.study.executors import Executor
+
+EXAMPLES = """Train all runs of a study: tasks x algorithms x seeds, in one folder. Started again, it goes on.
+
+examples:
+  acc study quick                                    everything once, in minutes
+  acc study gym --dry-run                            what the paper's experiment would take on this machine
+  acc study gym --tasks Hopper Ant --seeds 3         part of it; a later start may take in more
+  acc study fixed-d --scale 0.01 --workers 4         a hundredth of the steps
+  acc study my.toml --ray auto                       a study of your own, on a Ray cluster
+  acc study status studies/gym                       how far it is (--json for programs)
+  acc study failed studies/gym                       what went wrong
+  acc study pack studies/gym gym.tar.gz              its records in one small file, to keep or to send
+
+presets:
+""" + "\n".join(f"  {name:<17} {about}" for name, (about, _) in PRESETS.items())
+
+
+class StudyFailed(ValueError):
+    """Some runs did not finish."""
+
+
+@dataclass(frozen=True)
+class Run:
+    study: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET|FILE.toml")]
+    """name of a preset, or a file"""
+    out: Path = Path("studies")
+    """folder for the study's folder; for --ray a path that all nodes share"""
+    workers: Annotated[int | Literal["auto"], tyro.conf.arg(metavar="INT|auto")] = "auto"
+    """runs at the same time; auto: as many as cores"""
+    scale: float = 1.0
+    """factor on the steps of every run; intervals stay as they are"""
+    tasks: tuple[str, ...] = ()
+    """only these"""
+    seeds: int | None = None
+    """runs per task and variant"""
+    ray: str | None = None
+    """address of a Ray cluster: HOST:PORT, auto for the one this machine belongs to, local to start one here"""
+    timeout: float = 600.0
+    """seconds without progress after which a run is ended and tried again"""
+    retries: int = 2
+    """how often a run that fails without getting further is tried again"""
+    checkpoint_every: int = 10_000
+    """env steps between two checkpoints, from which a run that was cut off goes on"""
+    dry_run: bool = False
+    """print the runs and the expected time, run nothing"""
+
+    def run(self) -> None:
+        from rich.console import Console
+
+        for name, value, least in (
+            ("timeout", self.timeout, 60),  # a run shows signs of life every 30 s
+            ("retries", self.retries, 0),
+            ("checkpoint_every", self.checkpoint_every, 1),
+        ):
+            if not value >= least:
+                raise ValueError(f"{name} is {value}, but must be >= {least}")
+        grid = find_grid(self.study).select(self.tasks, self.seeds, self.scale)
+        specs = grid.runs()
+        console = Console()
+        say = _plain(console)
+        workers = self._count(specs)
+        if self.scale != 1:
+            say(scale_told(self.scale, specs))
+        if self.dry_run:
+            dry_run(grid, specs, workers, console)
+            return
+        if self.ray is not None:
+            from acc_rl.study.on_ray import connect
+
+            connect(self.ray)
+        study = open_study(self.out / grid.name, grid.name, self.study, self.scale, specs)
+        run_study(study, self._executor(study), self.retries, console)
+
+    def _count(self, specs: Sequence[RunSpec]) -> int:
+        from acc_rl.study.executors import cores
+
+        if self.workers == "auto":
+            return max(1, cores() // max(1, *(spec.threads for spec in specs)))
+        if self.workers < 1:
+            raise ValueError(f"workers is {self.workers}, but must be >= 1")
+        return self.workers
+
+    def _executor(self, study: Study) -> Executor:
+        from acc_rl.study.worker import Options
+
+        options = Options(self.timeout, self.checkpoint_every)
+        if self.ray is not None:
+            from acc_rl.study.on_ray import OnRay
+
+            return OnRay(study, None if self.workers == "auto" else self.workers, options)
+        from acc_rl.study.executors import Local
+
+        return Local(study, self._count(study.runs), options)
+
+
+def run_study(study: Study, executor: Executor, retries: int, console: Console) -> None:
+    from acc_rl.runs.interrupt import Stopped
+    from acc_rl.study.executors import execute
+    from acc_rl.study.status import study_status
+    from acc_rl.study.table import Progress, headline
+
+    say = _plain(console)
+    try:
+        with Progress(study, console) as progress:
+            failed = execute(study, executor, retries, progress)
+    except Stopped:
+        say(f"{headline(study, study_status(study))}. Stopped; the same command goes on where it was.")
+        raise
+    say(f"{headline(study, study_status(study))}. Results: {study.folder}")
+    if failed:
+        names = ", ".join(spec.name for spec in failed[:3]) + (", ..." if len(failed) > 3 else "")
+        raise StudyFailed(f"{len(failed)} runs failed ({names}): see acc study failed {study.folder}")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Say how far a study is: each run's state, progress, last score, d and time left.
+
+    example:
+      acc study status studies/gym
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """the study's folder"""
+    json: bool = False
+    """as JSON, for programs"""
+
+    def run(self) -> None:
+        from acc_rl.study.status import as_json, study_status
+
+        study = read_study(self.folder)
+        statuses = study_status(study)
+        if self.json:
+            print(as_json(study, statuses))
+            return
+        from rich.console import Console
+
+        from acc_rl.study.table import table
+
+        Console().print(table(study, statuses))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Show the runs of a study whose last attempt failed, with the last lines of each.
+
+    example:
+      acc study failed studies/gym
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """the study's folder"""
+
+    def run(self) -> None:
+        from acc_rl.study.status import study_status
+
+        study = read_study(self.folder)
+        failed = [each for each in study_status(study) if each.state == "failed"]
+        specs = {spec.name: spec for spec in study.runs}
+        for each in failed:
+            print(f"{each.name}: failed at step {each.step} of {each.steps}, {each.attempts} attempts")
+            print("\n".join(f"    {line}" for line in each.error))
+            print(f"    whole log: {study.log(specs[each.name])}\n")
+        print(
+            f"{len(failed)} of {len(study.runs)} runs failed" + ("; start the study again to retry" if failed else "")
+        )
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Write the records of a study to one small file, which acc report reads: no weights, no replay buffers.
+
+    example:
+      acc study pack studies/gym gym.tar.gz
+      acc report gym.tar.gz
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """the study's folder"""
+    file: tyro.conf.Positional[Path]
+    """the file to write, NAME.tar.gz"""
+
+    def run(self) -> None:
+        from acc_rl.store.archive import pack
+
+        names = pack(self.folder, self.file)
+        finished = sum((self.folder / name / RESULT).exists() for name in names)
+        size = self.file.stat().st_size / 1e3
+        print(f"{self.file}: records of {len(names)} runs, {finished} of them finished, {size:.0f} kB")
+
+
+def find_grid(name: str) -> Grid:
+    if name in PRESETS:
+        return PRESETS[name][1]
+    path = Path(name)
+    if path.suffix == ".toml":
+        return grid_from_dict(read_toml(path), path.stem)
+    raise ValueError(f"unknown study {name!r}; {hint(name, PRESETS, 'a file ends in .toml; presets are')}")
+
+
+def scale_told(scale: float, specs: Sequence[RunSpec]) -> str:
+    text = f"scale {scale:g}: steps are multiplied; {', '.join(UNSCALED)} stay as they are"
+    adaptive = [spec for spec in specs if find(spec.algo).adapts]
+    default = BiasSettings().start_step
+    starts = [default if spec.bias.start_step is None else spec.bias.start_step for spec in adaptive]
+    early = [spec for spec, start in zip(adaptive, starts, strict=True) if spec.steps <= start]
+    if early:
+        text += f". {len(early)} of {len(adaptive)} runs of ACC end before bias.start_step: it does not adapt in them"
+    return text
+
+
+def dry_run(grid: Grid, specs: Sequence[RunSpec], workers: int, console: Console) -> None:
+    from rich.table import Table
+
+    from acc_rl.study.speed import expected_seconds
+
+    say = _plain(console)
+    say("measuring speed ...")
+    seconds = expected_seconds(specs)
+    shown = Table("task", "variant", "steps", "seeds", "hours each")
+    first = [spec for spec in specs if spec.seed == specs[0].seed]
+    for spec in first:
+        variant = spec.name.removeprefix(spec.env.replace("/", "-") + "_").removesuffix(f"_seed{spec.seed}")
+        hours = f"{seconds[spec.name] / 3600:.1f}"
+        shown.add_row(spec.env, variant, f"{spec.steps:,}", str(len(grid.seeds)), hours)
+    console.print(shown)
+    total = sum(seconds.values()) / 3600
+    say(
+        f"study {grid.name}: {len(specs)} runs, {sum(spec.steps for spec in specs):,} steps, "
+        f"about {total:.1f} hours of one core, {total / min(workers, len(specs)):.1f} hours with {workers} workers"
+    )
+
+
+def _plain(console: Console) -> Any:
+    return lambda line: console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def parse_study(arguments: Sequence[str]) -> Any:
+    commands = {"status": Status, "failed": Failed, "pack": Pack}
+    if arguments and (command := commands.get(arguments[0])):
+        return tyro.cli(command, prog=f"acc study {arguments[0]}", args=list(arguments[1:]), registry=whole_numbers())
+    return tyro.cli(Run, prog="acc study", description=EXAMPLES, args=list(arguments), registry=whole_numbers())

@@ -1,0 +1,64 @@
+"""Episodes to look at."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
+    """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes}, but must be >= 1")
+    if (
+        video is None
+        and sys.platform == "linux"
+        and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    ):
+        raise ValueError("there is no screen for a window: use --video FILE.mp4")
+    if video is not None:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
+
+    from acc_rl.inference.policy import load_policy
+    from acc_rl.runs import envs
+    from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
+
+    policy = load_policy(folder)
+    env = envs.make(env_id, render_mode="human" if video is None else "rgb_array")
+    writer = _writer(video, env.metadata.get("render_fps", 30)) if video is not None else None
+    try:
+        for episode_seed in evaluation_seeds(seed, AFTERWARDS, episodes):
+            result: dict[str, Any] = {"return": 0.0, "length": 0}
+            obs, ended = env.reset(seed=episode_seed)[0], False
+            while not ended:
+                obs, reward, terminated, truncated, _ = env.step(policy(obs))
+                result["return"] += float(reward)
+                result["length"] += 1
+                ended = terminated or truncated
+                if writer is not None:
+                    writer.append_data(_even(env.render()))
+            yield result
+    finally:
+        env.close()
+        if writer is not None:
+            writer.close()
+
+
+def _writer(path: Path, fps: int) -> Any:
+    try:
+        import imageio
+        import imageio_ffmpeg  # noqa: F401
+    except ImportError:
+        raise ValueError("a video needs ffmpeg: pip install 'acc_rl[video]'") from None
+    return imageio.get_writer(path, fps=fps, macro_block_size=1)
+
+
+def _even(frame: Any) -> Any:
+    """ffmpeg takes frames of even sizes alone: the last row or column is there twice where need be"""
+    height, width, _ = frame.shape
+    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")

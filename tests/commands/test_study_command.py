@@ -1,0 +1,184 @@
+"""``acc study`` without training: what it says."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from tiny_studies import small_study, write_file
+
+from acc_rl.commands.main import main
+from acc_rl.commands.study import scale_told
+from acc_rl.store import records
+from acc_rl.study.folder import open_study, read_study
+from acc_rl.study.leases import Watch
+from acc_rl.study.presets import PRESETS
+from acc_rl.study.status import counts, last_row, study_status
+from acc_rl.study.table import Progress, cells, duration, table
+
+
+@pytest.fixture
+def half_done(tmp_path):
+    """Six runs: finished, running, failed, cut off, two waiting"""
+    study = small_study(tmp_path, seeds=3)
+    finished, running, failed, cut_off, *_ = study.runs
+    for spec, step, score in ((finished, 400, -100.0), (running, 200, -200.0), (failed, 0, -300.0), (cut_off, 200, -4)):
+        folder = study.folder / spec.name
+        folder.mkdir()
+        records.Rows(folder / records.EVALUATIONS).append({"step": step, "mean_return": score})
+        records.Rows(folder / records.TRAINING).append({"step": step, "beta": 2.25, "dropped_per_net": 2.75})
+        records.Rows(folder / records.CLOCK).append({"step": max(1, step), "seconds": step / 10})
+    records.write_json(study.folder / finished.name / records.RESULT, {"step": 400})
+    records.write_json(study.folder / finished.name / records.SPEC, finished.as_dict())
+    watch = Watch(study.folder / "leases")
+    assert watch.take(running.name).beat()
+    watch.take(failed.name).end("failed", step=0, error=["Traceback ...", "RuntimeError: the robot fell over"])
+    watch.take(cut_off.name).end("stopped", step=200)
+    return study
+
+
+def test_status(half_done, capsys):
+    statuses = study_status(half_done)
+    assert [each.state for each in statuses] == ["finished", "running", "failed", "cut off", "waiting", "waiting"]
+    assert counts(statuses) == {"finished": 1, "running": 1, "failed": 1, "cut off": 1, "waiting": 2}
+    running = statuses[1]
+    assert (running.step, running.steps, running.score, running.dropped) == (200, 400, -200.0, 2.75)
+    assert (running.seconds, running.left) == (20.0, 20.0)  # ten steps per second, 200 to go
+    assert cells(running)[1:] == ["running", "200/400", "-200.0", "2.75", "0:00:20"]
+    assert main(["study", "status", str(half_done.folder)]) == 0
+    out = capsys.readouterr().out
+    assert "6 runs, 1 finished, 1 running, 1 failed, 1 cut off, 2 waiting" in " ".join(out.split())
+    assert main(["study", "status", str(half_done.folder), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["counts"]["failed"] == 1
+    assert content["runs"][2]["error"][-1] == "RuntimeError: the robot fell over"
+
+
+@pytest.mark.parametrize(("algo", "knob"), [("sac", ""), ("acc-sac", "beta 0.25")])
+def test_beta_is_shown_where_it_is_turned(algo, knob, tmp_path):
+    study = small_study(tmp_path, variants=[algo])
+    folder = study.folder / study.runs[0].name
+    folder.mkdir()
+    records.Rows(folder / records.TRAINING).append({"step": 200, "beta": 0.25})
+    assert cells(study_status(study)[0])[4] == knob
+
+
+def test_failed(half_done, capsys):
+    half_done.log(half_done.runs[2]).write_text("...")
+    assert main(["study", "failed", str(half_done.folder)]) == 0
+    out = capsys.readouterr().out
+    assert f"{half_done.runs[2].name}: failed at step 0 of 400, 1 attempts" in out
+    assert "    RuntimeError: the robot fell over" in out
+    assert "1 of 6 runs failed; start the study again to retry" in out
+
+
+def test_a_folder_of_runs_without_study_json_is_a_study(half_done, capsys):
+    (half_done.folder / records.STUDY).unlink()
+    for spec in half_done.runs[:2]:
+        records.write_json(half_done.folder / spec.name / records.SPEC, {**spec.as_dict(), "resolved": {}})
+    assert sorted(each.state for each in study_status(read_study(half_done.folder))) == ["finished", "running"]
+
+
+def test_the_table_fits_and_shows_what_matters_first(half_done):
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(table(half_done, study_status(half_done), room=2))
+    text = console.export_text()
+    assert "running" in text
+    assert "waiting │" not in text
+    assert "4 more: acc study status" in text
+
+
+def test_live_on_a_terminal_and_lines_elsewhere(half_done, tmp_path):
+    with (tmp_path / "out").open("w") as file:
+        live = Console(file=file, force_terminal=True, width=150)
+        with Progress(half_done, live) as progress:
+            assert progress.live is not None
+            progress.started(half_done.runs[0])
+    assert "200/400" in (tmp_path / "out").read_text()
+    with (tmp_path / "lines").open("w") as file, Progress(half_done, Console(file=file, width=40)) as progress:
+        progress.started(half_done.runs[1])
+        progress.shown -= 100
+        progress.refresh()
+        progress.ended(half_done.runs[0], "finished")
+    lines = (tmp_path / "lines").read_text().splitlines()
+    first, second = (spec.name for spec in half_done.runs[:2])
+    assert lines[:2] == [f"{second}: started", f"{second}: running, 200/400, -200.0, 2.75, 0:00:20"]
+    assert lines[-1] == f"{first}: finished at step 400 of 400, evaluation -100.0"
+
+
+def test_durations():
+    assert (duration(59.6), duration(3 * 3600), duration(2.5 * 86400)) == ("0:01:00", "3:00:00", "2 days, 12:00:00")
+
+
+def test_the_last_row_of_a_file_that_is_being_written(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert last_row(path) == {}
+    path.write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert last_row(path) == {"step": 2}
+    path.write_text("x" * 100 + '\n{"step": 3}\n')
+    assert last_row(path, span=20) == {"step": 3}
+
+
+def test_a_study_can_grow_but_not_change(tmp_path):
+    first = small_study(tmp_path, seeds=1)
+    small_study(tmp_path, seeds=2)
+    assert len(read_study(first.folder).runs) == 4
+    again = small_study(tmp_path, seeds=1)  # works on two of the four
+    assert len(again.runs) == 2
+    assert len(read_study(first.folder).runs) == 4
+    with pytest.raises(ValueError, match="with other settings \\(steps: 400 there, 900 now\\): use another --out"):
+        small_study(tmp_path, steps=900)
+    content = records.read_json(first.folder / records.STUDY)
+    assert (content["name"], content["source"], content["scale"]) == ("small", "test", 1.0)
+    assert content["created"]
+
+
+def test_two_open_a_study_at_once(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    runs = PRESETS["quick"][1].runs()
+    parts = [runs[i::6] for i in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda part: open_study(tmp_path, "x", "test", 1.0, part), parts))
+    assert {spec.name for spec in read_study(tmp_path).runs} == {spec.name for spec in runs}
+
+
+def test_dry_run(tmp_path, capsys):
+    file = write_file(tmp_path / "mine.toml", variants=["td3"], seeds=3)
+    assert main(["study", str(file), "--dry-run", "--out", str(tmp_path / "out"), "--workers", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "study small: 3 runs, 1,200 steps, about" in out
+    assert "hours with 2 workers" in out
+    assert "Pendulum-v1" in out
+    assert not (tmp_path / "out").exists()
+
+
+def test_scale_says_what_it_leaves_alone():
+    text = scale_told(0.002, PRESETS["gym"][1].select(["Hopper", "Humanoid"], 1, 0.0025).runs())
+    for name in ("eval_every", "learning_starts", "bias.start_step", "bias.update_interval"):
+        assert name in text
+    assert "2 of 2 runs of ACC end before bias.start_step" in text
+    assert "end before" not in scale_told(0.5, PRESETS["gym"][1].select(scale=0.5).runs())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gim"], "unknown study 'gim'; did you mean gym?"),
+        (["nowhere.toml"], "nowhere.toml: No such file"),
+        (["gym", "--tasks", "Hoper"], "gym has no task 'Hoper'; did you mean Hopper-v5?"),
+        (["gym", "--scale", "-1"], "scale is -1.0, but must be a finite number > 0"),
+        (["gym", "--workers", "0"], "workers is 0, but must be >= 1"),
+        (["gym", "--timeout", "0"], "timeout is 0.0, but must be >= 60"),
+        (["gym", "--checkpoint-every", "0"], "checkpoint_every is 0, but must be >= 1"),
+        (["status", "nowhere"], "nowhere is no folder"),
+        (["failed", "."], "holds no study"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+"""What a user may get wrong ends with exit code 2 and one line that names it, before anything is written."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from rich.console import Console
+
+from acc_rl.algos.registry import REGISTRY
+from acc_rl.commands.main import main
+from acc_rl.commands.train import parse_train
+from acc_rl.runs import envs
+from acc_rl.runs.evaluation import evaluate_task
+from acc_rl.runs.progress import say
+from acc_rl.runs.spec import Settings
+from acc_rl.runs.train import accepted
+
+
+class Odd(gym.Env):
+    """Anything as observations and actions"""
+
+    def __init__(self, observations, actions):
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+
+BOX = gym.spaces.Box(-1, 1, (1,))
+ODD = {
+    "Tuple": (gym.spaces.Tuple([BOX, BOX]), BOX),
+    "Bits": (gym.spaces.MultiBinary(3), BOX),
+    "Nested": (gym.spaces.Dict({"a": gym.spaces.Dict({"b": BOX})}), BOX),
+    "Empty": (gym.spaces.Dict({}), BOX),
+    "Unbounded": (BOX, gym.spaces.Box(-np.inf, np.inf, (1,))),
+}
+for name, (observations, actions) in ODD.items():
+    kwargs = {"observations": observations, "actions": actions}
+    gym.register(f"Odd{name}-v0", Odd, max_episode_steps=9, disable_env_checker=True, kwargs=kwargs)
+
+
+WRONG = {
+    "unknown module": (["train", "nosuch:Env-v0"], "nosuch:Env-v0 cannot be imported: No module named 'nosuch'"),
+    "old env": (["train", "Hopper-v2"], "Hopper-v2 cannot be imported: The mujoco v2 and v3 based environments"),
+    "device": (["train", "Pendulum-v1", "--device", "foo"], "device is 'foo', but must be auto, cpu, cuda or cuda:N"),
+    "GPU": (["train", "Pendulum-v1", "--device", "cuda:99"], "device is cuda:99, but there are"),
+    "gSDE of td3": (["train", "Pendulum-v1", "--algo", "td3", "--use-sde", "True"], "td3 has no setting use_sde"),
+    "no effect": (
+        ["train", "Pendulum-v1", "--algo", "sac", "--bias.lr", "1"],
+        "bias.lr is 1.0, but sac does not adapt",
+    ),
+    "scale": (["study", "quick", "--scale", "inf"], "scale is inf, but must be a finite number > 0"),
+    **{
+        name: (["train", f"Odd{name}-v0"], f"Odd{name}-v0 has {'actions' if name == 'Unbounded' else 'observations'}")
+        for name in ODD
+    },
+}
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG.values(), ids=WRONG)
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_one_line_that_names_it(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith(f"acc: error: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_infinitely_many_steps(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parse_train(["Hopper", "--steps", "1e400"])
+    assert "1e400 is no whole number" in capsys.readouterr().err
+
+
+def test_an_episode_that_never_ends_is_an_error(monkeypatch):
+    monkeypatch.setattr(envs, "LONGEST", 20)
+    gym.register("Inner-v0", lambda: gym.wrappers.TimeLimit(gym.make("CliffWalking-v1"), 7))
+    evaluate_task(lambda obs: np.zeros(len(obs), int), "Inner-v0", 1, 0)
+    with pytest.raises(envs.EnvError, match="CliffWalking-v1 has no time limit, and an episode has not ended after 20"):
+        evaluate_task(lambda obs: np.zeros(len(obs), int), "CliffWalking-v1", 1, 0)
+
+
+@pytest.mark.parametrize("algo", REGISTRY)
+def test_all_settings_that_are_offered_exist(algo):
+    known = accepted(REGISTRY[algo].load())
+    assert known <= {"bias", *Settings.__dataclass_fields__}
+    assert {"bias", "gamma", "tau", "buffer_size"} <= known
+    soft, discrete = REGISTRY[algo].module in ("tqc", "sac"), REGISTRY[algo].module == "discrete"
+    assert ("use_sde" in known, "ent_coef" in known) == (soft, soft)
+    assert ("max_grad_norm" in known, "n_critics" in known) == (discrete, not discrete)
+
+
+@pytest.mark.parametrize(
+    ("words", "content", "env"),
+    [
+        (["Pendulum-v1"], "", "Pendulum-v1"),
+        ([], 'env = "Pendulum-v1"\n', "Pendulum-v1"),
+        (["Hopper"], 'env = "Pendulum-v1"\n', "Hopper-v5"),
+    ],
+)
+def test_the_env_of_the_command_line_comes_before_the_files(words, content, env, tmp_path):
+    (tmp_path / "run.toml").write_text(content + "steps = 3e2\n[settings]\nbuffer_size = 1e4\n")
+    spec = parse_train([*words, "--config", str(tmp_path / "run.toml"), "--seed", "7"]).spec
+    assert (spec.env, spec.steps, spec.seed, spec.settings.buffer_size) == (env, 300, 7, 10_000)
+
+
+def test_an_env_is_needed(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text("steps = 300\n")
+    with pytest.raises(SystemExit, match="2"):
+        parse_train(["--config", str(tmp_path / "run.toml")])
+    assert "ENV" in capsys.readouterr().err
+
+
+def test_brackets_in_a_path_are_no_markup(capsys):
+    say(Console(), "o[/x]: done")
+    assert capsys.readouterr().out == "o[/x]: done\n"

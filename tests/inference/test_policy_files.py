@@ -1,0 +1,114 @@
+"""What becomes of a policy that was written: acting, films, ONNX, and files that are not what they should be."""
+
+import json
+import os
+import stat
+
+import gymnasium as gym
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from kit import tiny
+
+from acc_rl.commands.main import main
+from acc_rl.inference.policy import load_policy
+from acc_rl.runs.train import make_model, policy_name
+from acc_rl.store import records
+from acc_rl.store.policy import nets, save_policy
+
+
+class Frames(gym.Env):
+    """Two actions that are looked up by name, as in FrozenLake, and frames of odd sizes"""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+    observation_space, action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 1, {0: 0.0, 1: 1.0}[action], False, False, {}
+
+    def render(self):
+        return np.full((65, 33, 3), 100, np.uint8)
+
+
+gym.register("Frames-v0", Frames, max_episode_steps=5)
+
+
+def write(folder, env, algo):
+    spec = tiny(env, algo)
+    model = make_model(spec)
+    told = {"algo": algo, "policy": policy_name(model.observation_space), "settings": spec.as_dict()["settings"]}
+    folder.mkdir()
+    save_policy(folder, model, {**told, "nets": nets(model.policy_kwargs)})
+    records.write_json(folder / records.SPEC, spec.as_dict())
+    return folder
+
+
+def test_one_discrete_action_can_be_a_key(tmp_path):
+    policy = load_policy(write(tmp_path / "run", "Frames-v0", "acc-dqn"))
+    assert policy(1) in {0, 1}
+    assert policy(np.array([0, 1, 2])).shape == (3,)
+
+
+def test_a_film_of_odd_frames(tmp_path, capsys):
+    folder = write(tmp_path / "run", "Frames-v0", "acc-dqn")
+    assert main(["play", str(folder), "--video", str(tmp_path / "film.mp4")]) == 0
+    assert "5 steps" in capsys.readouterr().out
+    frames, _ = imageio_ffmpeg.count_frames_and_secs(str(tmp_path / "film.mp4"))
+    assert frames == 5
+
+
+@pytest.mark.parametrize("episodes", ["0", "-3"])
+@pytest.mark.parametrize("command", ["eval", "play"])
+def test_no_episodes(command, episodes, tmp_path, capsys):
+    words = [command, str(write(tmp_path / "run", "Frames-v0", "acc-dqn")), "--episodes", episodes]
+    assert main(words if command == "eval" else [*words, "--video", str(tmp_path / "film.mp4")]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"acc: error: episodes is {episodes}, but must be >= 1\n")
+    assert not (tmp_path / "film.mp4").exists()
+
+
+def test_the_weights_are_as_readable_as_the_rest(tmp_path):
+    before = os.umask(0o022)
+    try:
+        folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == dict.fromkeys(["policy.json", "policy.safetensors", "spec.json"], 0o644)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": []},
+        {"settings": {"activation": "gelu"}},
+        {"observation_space": {"type": "Dict", "spaces": {}}},
+        {"observation_space": {"type": "Tuple"}},
+        {"action_space": {"type": "Discrete", "n": -1, "start": 0}},
+        {"action_space": None},
+        {"nets": {"n_critics": 0}},
+        {"algo": "none"},
+    ],
+)
+def test_a_policy_that_cannot_be_loaded(change, tmp_path):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    content = json.loads((folder / records.POLICY).read_text())
+    (folder / records.POLICY).write_text(json.dumps({**content, **change}))
+    with pytest.raises(records.RecordError, match="no policy that can be loaded"):
+        load_policy(folder)
+
+
+def test_export_to_a_folder(tmp_path, capsys):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    (tmp_path / "there").mkdir()
+    assert main(["export", str(folder), str(tmp_path / "there")]) == 2
+    assert "there is a folder: name the file to write" in capsys.readouterr().err
+    assert main(["export", str(folder), str(tmp_path / "policy.onnx")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "run", "there"]

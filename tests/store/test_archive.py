@@ -1,0 +1,112 @@
+"""The records of a study in one file: nothing of them is lost, nothing else comes out."""
+
+import io
+import tarfile
+
+import pytest
+
+from acc_rl.commands.main import main
+from acc_rl.report.load import load
+from acc_rl.store.archive import pack, unpacked
+from acc_rl.store.records import RECORDS, DamagedFile
+
+
+def contents(folder):
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def test_the_records_come_back_as_they_were(study, tmp_path):
+    names = pack(study, tmp_path / "small.tar.gz")
+    assert names == sorted(path.parent.name for path in study.glob("*/spec.json"))
+    with unpacked(tmp_path / "small.tar.gz") as folder:
+        assert folder.name == "small"
+        assert contents(folder) == contents(study)
+        assert [run.name for run in load(folder).runs] == [run.name for run in load(study).runs]
+    assert not folder.exists()
+
+
+def test_the_same_records_give_the_same_bytes(study, tmp_path):
+    for name in ("a.tar.gz", "b.tar.gz"):
+        pack(study, tmp_path / name)
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+
+
+def test_only_records_are_packed(study, tmp_path):
+    folder = tmp_path / "copied"
+    with tarfile.open(fileobj=io.BytesIO(_packed(study, tmp_path))) as archive:
+        archive.extractall(folder, filter="data")
+    run = next(folder.glob("*/spec.json")).parent
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "state.safetensors").write_bytes(b"large")
+    (run / "policy.safetensors").write_bytes(b"large")
+    pack(folder, tmp_path / "again.tar.gz")
+    with tarfile.open(tmp_path / "again.tar.gz") as archive:
+        found = {member.name.split("/")[-1] for member in archive}
+    assert {"study.json", "spec.json", "evaluations.jsonl"} < found <= {"study.json", *RECORDS}
+
+
+def test_a_report_is_the_same_from_the_file(study, tmp_path):
+    pack(study, tmp_path / "small.tar.gz")
+    for source, out in ((study, "folder"), (tmp_path / "small.tar.gz", "file")):
+        assert main(["report", str(source), "--out", str(tmp_path / out)]) == 0
+    first, second = ((tmp_path / out / "index.html").read_text() for out in ("folder", "file"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/spec.json", "//spec.json", "../spec.json", "a/b/spec.json", "a/policy.py", "spec.json"]
+)
+def test_other_names_are_refused(tmp_path, name):
+    _write(tmp_path / "x.tar.gz", tarfile.TarInfo(name), b"{}")
+    _refused(tmp_path / "x.tar.gz")
+    assert not (tmp_path.parent / "evil").exists()
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_what_is_no_plain_file_is_refused(tmp_path, kind):
+    member = tarfile.TarInfo("a/spec.json")
+    member.type, member.linkname = kind, "/etc/passwd"
+    _write(tmp_path / "x.tar.gz", member, b"")
+    _refused(tmp_path / "x.tar.gz")
+
+
+def test_a_damaged_file_is_refused(study, tmp_path):
+    whole = _packed(study, tmp_path)
+    for damaged in (b"", b"no archive", whole[: len(whole) // 2], whole[:500] + b"\0" * 50 + whole[550:]):
+        (tmp_path / "x.tar.gz").write_bytes(damaged)
+        _refused(tmp_path / "x.tar.gz")
+
+
+def test_too_much_is_refused(study, tmp_path, monkeypatch):
+    whole = _packed(study, tmp_path)
+    monkeypatch.setattr("acc_rl.store.archive.LARGEST", 1000)
+    (tmp_path / "x.tar.gz").write_bytes(whole)
+    _refused(tmp_path / "x.tar.gz")
+
+
+def test_the_command_tells_what_it_wrote_and_what_is_wrong(study, tmp_path, capsys):
+    assert main(["study", "pack", str(study), str(tmp_path / "small.tar.gz")]) == 0
+    assert "records of 23 runs, 22 of them finished" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "small.tar.gz"), "--watch"]) == 2
+    assert "leave --watch out" in capsys.readouterr().err
+    assert main(["study", "pack", str(study), str(tmp_path / "small.zip")]) == 2
+    assert "must end in .tar.gz" in capsys.readouterr().err
+    assert main(["study", "pack", str(tmp_path), str(tmp_path / "b.tar.gz")]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def _packed(study, tmp_path):
+    pack(study, tmp_path / "whole.tar.gz")
+    return (tmp_path / "whole.tar.gz").read_bytes()
+
+
+def _write(path, member, data):
+    member.size = len(data)
+    with tarfile.open(path, "w:gz") as archive:
+        archive.addfile(member, io.BytesIO(data))
+
+
+def _refused(path):
+    with pytest.raises(DamagedFile, match=path.name), unpacked(path):
+        pass

@@ -1,0 +1,111 @@
+import errno
+import json
+import os
+
+import pytest
+
+from acc_rl.store import records
+
+
+def test_rows_come_back(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"step": 1, "x": 0.1}, {"step": 2, "names": ["a", "ü"]}]
+    for row in rows:
+        records.Rows(path).append(row)
+    assert records.read(path) == rows
+    assert records.read(tmp_path / "none.jsonl") == []
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_torn_last_line_is_passed_over(tmp_path, cut):
+    path = tmp_path / "rows.jsonl"
+    for step in (1, 2):
+        records.Rows(path).append({"step": step})
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert records.read(path) in ([{"step": 1}], [{"step": 1}, {"step": 2}])
+    assert len(records.read(path)) == (2 if cut == 1 else 1)  # only the line end is missing
+
+
+def test_damage_elsewhere_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(records.RecordError, match=r"rows\.jsonl: line 2 is no JSON"):
+        records.read(path)
+    path.write_text("[1]\n")
+    with pytest.raises(records.RecordError, match="line 1 is no JSON object"):
+        records.read(path)
+
+
+def test_what_is_no_number_becomes_null(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    records.Rows(path).append({"a": float("nan"), "b": [float("inf"), 1.0], "c": {"d": -float("inf")}})
+    assert json.loads(path.read_text()) == {"a": None, "b": [None, 1.0], "c": {"d": None}}
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path):
+    path = tmp_path / "file.json"
+    records.write_json(path, {"a": 1})
+    records.write_json(path, {"a": 2})
+    assert records.read_json(path) == {"a": 2}
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+    for content in ("{", "[]"):
+        path.write_text(content)
+        with pytest.raises(records.RecordError, match=r"file\.json"):
+            records.read_json(path)
+    with pytest.raises(records.RecordError, match="No such file"):
+        records.read_json(tmp_path / "none.json")
+
+
+def test_rows_written_later_are_cut_off(tmp_path):
+    rows = records.Rows(tmp_path / "rows.jsonl")
+    rows.append({"step": 1})
+    told = rows.told()
+    rows.append({"step": 2})
+    rows.path.write_bytes(rows.path.read_bytes()[:-3])
+    again = records.Rows(rows.path)
+    again.cut(told)
+    again.append({"step": 3})
+    assert records.read(rows.path) == [{"step": 1}, {"step": 3}]
+
+
+def test_rows_that_were_changed_are_told(tmp_path):
+    rows = records.Rows(tmp_path / "rows.jsonl")
+    rows.append({"step": 1})
+    told = rows.told()
+    rows.path.write_bytes(b'{"step": 7}\n')
+    with pytest.warns(UserWarning, match=r"rows\.jsonl: its rows are no longer those"):
+        rows.cut(told)
+
+
+def test_rows_wait_for_a_disk_that_is_full(tmp_path, monkeypatch):
+    rows, original, room = records.Rows(tmp_path / "rows.jsonl"), os.pwrite, [20]
+
+    def pwrite(descriptor, content, at):
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = original(descriptor, content[: room[0]], at)  # a part, as a disk that is nearly full takes it
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    expected = [{"step": step} for step in range(10)]
+    rows.append(expected[0])
+    with pytest.warns(UserWarning, match="No space left on device; its rows wait"):
+        rows.append(expected[1])
+    for row in expected[2:9]:
+        rows.append(row)  # no further warning
+    assert records.read(rows.path) == expected[:1]
+    room[0] = 10**6
+    rows.append(expected[9])
+    assert records.read(rows.path) == expected
+    rows.flush(sync=True)
+    assert rows.told() == records.Rows(rows.path).told()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda p: p.symlink_to("/etc/hostname"), os.mkfifo, lambda p: p.write_text("[" * 10**5)]
+)
+def test_json_is_read_from_plain_files_only(tmp_path, make):
+    make(tmp_path / "a.json")
+    with pytest.raises(records.RecordError, match=r"a\.json: is (a link|no plain file|no JSON)"):
+        records.read_json(tmp_path / "a.json")
