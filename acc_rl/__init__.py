@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acc_rl.algos.any_q import AnyQ
-    from acc_rl.algos.discrete import ACCDQN, ACCQRDQN
+    from acc_rl.algos.discrete import ACCDQN, ACCQRDQN, DQN, QRDQN
     from acc_rl.algos.sac import ACCSAC, SAC
-    from acc_rl.algos.td3 import ACCDDPG, ACCTD3, TD3
+    from acc_rl.algos.td3 import ACCDDPG, ACCTD3, DDPG, TD3
     from acc_rl.algos.tqc import ACC, TQC
-    from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
+    from acc_rl.core.controller import Calibrating, Constant, Controller
+    from acc_rl.core.settings import BiasSettings
     from acc_rl.inference.policy import load_policy
     from acc_rl.runs.callbacks import ValueErrorCallback
     from acc_rl.runs.spec import RunSpec
@@ -22,34 +23,32 @@ __all__ = [
     "ACCQRDQN",
     "ACCSAC",
     "ACCTD3",
+    "DDPG",
+    "DQN",
+    "QRDQN",
     "SAC",
     "TD3",
     "TQC",
-    "AdaptiveBias",
     "AnyQ",
     "BiasSettings",
-    "FixedBias",
+    "Calibrating",
+    "Constant",
+    "Controller",
     "RunSpec",
     "ValueErrorCallback",
     "load_policy",
     "train",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
-    "ACC": "acc_rl.algos.tqc",
-    "TQC": "acc_rl.algos.tqc",
-    "ACCTD3": "acc_rl.algos.td3",
-    "TD3": "acc_rl.algos.td3",
-    "ACCDDPG": "acc_rl.algos.td3",
-    "ACCSAC": "acc_rl.algos.sac",
-    "SAC": "acc_rl.algos.sac",
-    "ACCDQN": "acc_rl.algos.discrete",
-    "ACCQRDQN": "acc_rl.algos.discrete",
+    **dict.fromkeys(("ACC", "TQC"), "acc_rl.algos.tqc"),
+    **dict.fromkeys(("ACCTD3", "TD3", "ACCDDPG", "DDPG"), "acc_rl.algos.td3"),
+    **dict.fromkeys(("ACCSAC", "SAC"), "acc_rl.algos.sac"),
+    **dict.fromkeys(("ACCDQN", "DQN", "ACCQRDQN", "QRDQN"), "acc_rl.algos.discrete"),
     "AnyQ": "acc_rl.algos.any_q",
-    "AdaptiveBias": "acc_rl.core.bias",
-    "BiasSettings": "acc_rl.core.bias",
-    "FixedBias": "acc_rl.core.bias",
+    **dict.fromkeys(("Calibrating", "Constant", "Controller"), "acc_rl.core.controller"),
+    "BiasSettings": "acc_rl.core.settings",
     "RunSpec": "acc_rl.runs.spec",
     "ValueErrorCallback": "acc_rl.runs.callbacks",
     "load_policy": "acc_rl.inference.policy",

@@ -12,23 +12,33 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBuff
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.policies import EnsembleCritic
 from acc_rl.core.checks import is_whole
+from acc_rl.core.errors import SettingError
+from acc_rl.nn.head import Head, Law
 
 
 @th.no_grad()
-def follow(targets: Sequence[th.Tensor], online: Sequence[th.Tensor], tau: float) -> None:
+def soft_update(targets: Sequence[th.Tensor], online: Sequence[th.Tensor], tau: float) -> None:
     """target = (1 - tau) * target + tau * online"""
     for target, parameter in zip(targets, online, strict=True):
         target.lerp_(parameter, tau)
 
 
+def descend(optimizer: th.optim.Optimizer | None, loss: th.Tensor) -> None:
+    assert optimizer is not None
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 class ActorCritic(Calibrated):
     """Per gradient step ``critic_updates`` critic updates, each on its own minibatch, then one actor update.
 
-    An algorithm adds ``td_target``, ``critic_loss``, ``update_actor`` and ``target_interval``.
+    An algorithm adds ``make_head``, ``make_knob``, ``next_law``, ``update_actor`` and ``target_interval``.
     """
 
     critic: EnsembleCritic
     critic_target: EnsembleCritic
+    state_attributes = (*Calibrated.state_attributes, "_n_critic_updates")
 
     def __init__(
         self,
@@ -52,25 +62,26 @@ class ActorCritic(Calibrated):
         counts |= {name: value for name, value in self.policy_kwargs.items() if name in ("n_critics", "n_atoms")}
         for name, value in counts.items():
             if not is_whole(value, 1):
-                raise ValueError(f"{name} is {value!r}, but must be a whole number >= 1")
+                raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        self.head = self.make_head()
         self._critic_parameters = list(self.critic.parameters())
         self._target_parameters = list(self.critic_target.parameters())
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_critic_parameters", "_target_parameters"]
+        return [*super()._excluded_save_params(), "head", "_critic_parameters", "_target_parameters"]
 
     # --- what an algorithm adds ---
 
     @abstractmethod
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> th.Tensor:
-        """What the critics regress to, computed from Q_beta of the target critics."""
+    def make_head(self) -> Head:
+        """What the critics' outputs mean"""
 
     @abstractmethod
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        """Loss of the online critics' outputs z, (n_critics, batch, n_atoms), and its gradient."""
+    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, th.Tensor | float]:
+        """The target critics' laws at the policy's next action, and the entropy bonus of that action, (batch, 1)"""
 
     @abstractmethod
     def update_actor(self, batch: ReplayBufferSamples) -> None:
@@ -81,12 +92,16 @@ class ActorCritic(Calibrated):
     def target_interval(self) -> int:
         """Critic updates per update of the target critics."""
 
+    # --- training ---
+
+    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
+        """y = r + gamma * (Q_beta(s', a') + bonus), the law that the critics regress to"""
+        law, bonus = self.next_law(batch)
+        return self.calibration.target(law, beta).bellman(batch.rewards, self.discounts(batch), bonus)
+
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         """The mean of all critics and atoms: what the critics have learned, without the pessimism of a minimum"""
-        z: th.Tensor = self.critic(obs, actions)
-        return z.mean(dim=(0, 2))
-
-    # --- training ---
+        return self.head.values(self.critic(obs, actions)).mean(dim=0)
 
     def optimizers(self) -> list[th.optim.Optimizer]:
         return [self.actor.optimizer, self.critic.optimizer]  # type: ignore[list-item]
@@ -106,11 +121,13 @@ class ActorCritic(Calibrated):
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         with th.no_grad():
             target = self.td_target(batch, self.beta)
-        z, backward = self.critic.vjp(batch.observations, batch.actions)
-        loss, d_z = self.critic_loss(z, target)
-        backward(d_z)
-        self.critic.optimizer.step()
+        z = self.critic(batch.observations, batch.actions)
+        loss = self.head.loss(z, target)
+        descend(self.critic.optimizer, loss)
         self._n_critic_updates += 1
         if self._n_critic_updates % self.target_interval == 0:
-            follow(self._target_parameters, self._critic_parameters, self.tau)
-        self.record_metrics({"critic_loss": loss, "target": target.mean()})
+            soft_update(self._target_parameters, self._critic_parameters, self.tau)
+        mean_target = target.mean().mean()
+        if self.calibration.controller.wants_td_error:
+            self.calibration.trained(self.head.values(z.detach()).mean() - mean_target)
+        self.record_metrics({"critic_loss": loss, "target": mean_target})

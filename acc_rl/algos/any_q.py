@@ -10,8 +10,7 @@ from torch import nn
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import mean_of_critics
-from acc_rl.core.bias import BiasSettings
-from acc_rl.nn.q_beta import SHIFT_RANGE, shift
+from acc_rl.nn.knob import Knob, Shift, shift
 
 
 class AnyQ(Calibrated):
@@ -21,7 +20,8 @@ class AnyQ(Calibrated):
     stays as it is. The shift keeps the order of values: minima and maxima taken afterwards are shifted alike.
     """
 
-    default_bias = BiasSettings(start=0.0, range=SHIFT_RANGE, lr=0.4)
+    def make_knob(self) -> Knob:
+        return Shift.of(self.gamma**self.n_steps, each=True)
 
     def target_network(self) -> nn.Module:
         return self.critic_target  # type: ignore[attr-defined, no-any-return]

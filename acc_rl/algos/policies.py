@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch as th
@@ -15,14 +15,26 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from acc_rl.algos.actors import Backward, DeterministicActor, GaussianActor, through_features
-from acc_rl.nn.ensemble import Ensemble
+from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.core.errors import SettingError
+from acc_rl.nn.ensemble import MakeNet, make_ensemble
 
 NetArch = list[int] | dict[str, list[int]]
+Nets = str | MakeNet | Mapping[str, "str | MakeNet"]
+"""kind of the nets, of actor and critics alike or as {"pi": ..., "qf": ...}"""
+
+
+def nets_of(nets: Nets, part: str) -> str | MakeNet:
+    """The kind of the actor's ("pi") or the critics' ("qf") nets"""
+    if not isinstance(nets, Mapping):
+        return nets
+    if unknown := set(nets) - {"pi", "qf"}:
+        raise SettingError(f"nets has {sorted(unknown)[0]!r}, but knows 'pi' and 'qf' alone")
+    return nets.get(part, "mlp")
 
 
 class EnsembleCritic(BaseModel):
-    """Z(s, a): ``n_critics`` nets with ``n_atoms`` outputs each."""
+    """Z(s, a): ``n_critics`` nets with ``n_outputs`` outputs each."""
 
     features_extractor: BaseFeaturesExtractor
 
@@ -36,8 +48,9 @@ class EnsembleCritic(BaseModel):
         activation_fn: type[nn.Module] = nn.ReLU,
         normalize_images: bool = True,
         n_critics: int = 5,
-        n_atoms: int = 25,
+        n_outputs: int = 25,
         share_features_extractor: bool = False,
+        nets: str | MakeNet = "mlp",
     ) -> None:
         super().__init__(
             observation_space,
@@ -47,30 +60,18 @@ class EnsembleCritic(BaseModel):
         )
         self.share_features_extractor = share_features_extractor
         n_inputs = features_dim + get_action_dim(action_space)
-        self.ensemble = Ensemble(n_critics, n_inputs, net_arch, n_atoms, activation_fn)
+        self.ensemble = make_ensemble(nets, n_critics, n_inputs, net_arch, n_outputs, activation_fn)
 
-    def forward(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
-        """-> (n_critics, batch, n_atoms)"""
+    def forward(
+        self, obs: PyTorchObs, actions: th.Tensor, frozen: bool = False, n_first: int | None = None
+    ) -> th.Tensor:
+        """-> (n_critics, batch, n_outputs); ``frozen``: gradients go to the actions alone"""
         # features shared with the actor are learned by the actor's loss alone, as in SB3
-        with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor):
+        with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor and not frozen):
             features = self.extract_features(obs, self.features_extractor)
         # some envs act in double precision, or with matrices
         inputs = th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
-        return self.ensemble(inputs)  # type: ignore[no-any-return]
-
-    def vjp(self, obs: PyTorchObs, actions: th.Tensor) -> tuple[th.Tensor, Backward]:
-        """``forward``, and the way back from a gradient with respect to it to the parameters' ``grad``"""
-        return through_features(self, self.ensemble, obs, actions, learn=not self.share_features_extractor)
-
-    def action_vjp(
-        self, obs: PyTorchObs, actions: th.Tensor, n_first: int | None = None
-    ) -> tuple[th.Tensor, Callable[[th.Tensor], th.Tensor]]:
-        """``forward``, or the ``n_first`` critics alone, and the way back from its gradient to that of the actions"""
-        with th.no_grad():
-            features = self.extract_features(obs, self.features_extractor)
-        z, pullback = self.ensemble.vjp(th.cat([features, actions], dim=1), n_first)
-        to_actions = slice(features.shape[1], None)
-        return z, lambda grad: pullback(grad, parameters=False, inputs=to_actions)  # type: ignore[return-value]
+        return self.ensemble(inputs, frozen, n_first)  # type: ignore[no-any-return]
 
 
 if TYPE_CHECKING:
@@ -95,12 +96,13 @@ class EnsemblePolicy(_Base):
         net_arch: NetArch | None = None,
         *,
         n_atoms: int = 1,
+        nets: Nets = "mlp",
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.n_atoms = n_atoms  # before the base class builds the critics
+        self.n_atoms, self.nets = n_atoms, nets  # before the base class builds the nets
         if issubclass(optimizer_class, (th.optim.Adam, th.optim.AdamW)):
             # one pass over the parameters instead of a dozen
             optimizer_kwargs = {"fused": True, **(optimizer_kwargs or {})}
@@ -119,7 +121,7 @@ class EnsemblePolicy(_Base):
 
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> EnsembleCritic:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.critic_kwargs, features_extractor)
-        return EnsembleCritic(n_atoms=self.n_atoms, **kwargs).to(self.device)
+        return EnsembleCritic(n_outputs=self.n_atoms, nets=nets_of(self.nets, "qf"), **kwargs).to(self.device)
 
     def set_training_mode(self, mode: bool) -> None:
         """SB3 asks for it several times per step, so it must not walk through the tree of modules each time."""
@@ -129,7 +131,7 @@ class EnsemblePolicy(_Base):
             self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms}
+        return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms, "nets": self.nets}
 
 
 class SoftPolicy(EnsemblePolicy, SACPolicy):
@@ -141,7 +143,7 @@ class SoftPolicy(EnsemblePolicy, SACPolicy):
         if self.actor_kwargs["use_sde"]:
             return super().make_actor(features_extractor)  # type: ignore[return-value]
         kwargs = self._update_features_extractor(self.net_args, features_extractor)
-        return GaussianActor(**kwargs).to(self.device)
+        return GaussianActor(nets=nets_of(self.nets, "pi"), **kwargs).to(self.device)
 
 
 class SoftCnnPolicy(SoftPolicy):
@@ -173,7 +175,7 @@ class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> DeterministicActor:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.actor_kwargs, features_extractor)
-        return DeterministicActor(**kwargs).to(self.device)
+        return DeterministicActor(nets=nets_of(self.nets, "pi"), **kwargs).to(self.device)
 
 
 class DeterministicCnnPolicy(DeterministicPolicy):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from acc_rl.core.checks import hint
+from acc_rl.core.errors import SettingError
 
 if TYPE_CHECKING:
     from acc_rl.algos.calibrated import Calibrated
@@ -24,10 +25,8 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """what differs from the class's defaults, which are the paper's"""
 
-    @property
-    def adapts(self) -> bool:
-        """Whether the bias rule turns beta, or only measures the gap"""
-        return self.class_name.startswith("ACC")
+    controller: str = "acc"
+    """name of the controller that the class takes by default"""
 
     def load(self) -> type[Calibrated]:
         cls: type[Calibrated] = getattr(import_module(f"acc_rl.algos.{self.module}"), self.class_name)
@@ -40,20 +39,24 @@ class Entry:
 
 _BASE = {
     "acc": Entry("tqc", "ACC", "TQC with the number of dropped atoms chosen by ACC"),
-    "tqc": Entry("tqc", "TQC", "TQC with a fixed number of dropped atoms", {"dropped_per_net": 2}),
+    "tqc": Entry("tqc", "TQC", "TQC with a fixed number of dropped atoms", {"dropped_per_net": 2}, "fixed"),
     "acc-td3": Entry("td3", "ACCTD3", "TD3 with the mix of own and minimal target chosen by ACC"),
-    "td3": Entry("td3", "TD3", "TD3"),
+    "td3": Entry("td3", "TD3", "TD3", controller="fixed"),
     "acc-sac": Entry("sac", "ACCSAC", "SAC with the general shift of its targets chosen by ACC"),
-    "sac": Entry("sac", "SAC", "SAC"),
+    "sac": Entry("sac", "SAC", "SAC", controller="fixed"),
     "acc-ddpg": Entry("td3", "ACCDDPG", "DDPG with the general shift of its targets chosen by ACC"),
+    "ddpg": Entry("td3", "DDPG", "DDPG", controller="fixed"),
     "acc-dqn": Entry("discrete", "ACCDQN", "DQN with the mix of plain and double estimate chosen by ACC"),
+    "dqn": Entry("discrete", "DQN", "DQN", controller="fixed"),
     "acc-qrdqn": Entry("discrete", "ACCQRDQN", "QR-DQN with the number of dropped atoms chosen by ACC"),
+    "qrdqn": Entry("discrete", "QRDQN", "QR-DQN", controller="fixed"),
 }
 
 
 def _variant(name: str, about: str, **settings: Any) -> Entry:
     base = _BASE[name]
-    return Entry(base.module, base.class_name, f"{base.about}; {about}", {**base.settings, **settings})
+    about = f"{base.about}; {about}"
+    return Entry(base.module, base.class_name, about, {**base.settings, **settings}, base.controller)
 
 
 REGISTRY: Mapping[str, Entry] = {
@@ -71,5 +74,5 @@ REGISTRY: Mapping[str, Entry] = {
 def find(name: str) -> Entry:
     """The entry of that name; an unknown one raises an error that suggests the nearest."""
     if name not in REGISTRY:
-        raise ValueError(f"unknown algorithm {name!r}; {hint(name, REGISTRY)}")
+        raise SettingError(f"unknown algorithm {name!r}; {hint(name, REGISTRY)}")
     return REGISTRY[name]

@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 
 import torch as th
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from acc_rl.algos.policies import SoftCnnPolicy, SoftMultiInputPolicy, SoftPolicy
 from acc_rl.algos.soft import SoftActorCritic
-from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
-from acc_rl.nn.losses import squared_loss
-from acc_rl.nn.q_beta import SHIFT_RANGE, shift
+from acc_rl.nn.head import Head, Scalar
+from acc_rl.nn.knob import Knob, Shift
 
 
 class SAC(SoftActorCritic):
@@ -23,7 +22,7 @@ class SAC(SoftActorCritic):
         "CnnPolicy": SoftCnnPolicy,
         "MultiInputPolicy": SoftMultiInputPolicy,
     }
-    default_bias = BiasSettings(start=0.0, range=SHIFT_RANGE, lr=0.4)
+    default_controller = "fixed"
 
     def __init__(
         self,
@@ -37,25 +36,17 @@ class SAC(SoftActorCritic):
     ) -> None:
         super().__init__(policy, env, learning_rate, learning_starts=learning_starts, n_critics=n_critics, **kwargs)
 
-    def make_bias_rule(self) -> FixedBias:
-        return FixedBias(0.0, self.bias)
+    def make_head(self) -> Head:
+        return Scalar(factor=0.5)
 
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> th.Tensor:
-        """y = r + gamma * (Q_beta - alpha * log pi), Q_beta the shifted minimum of the target critics; (batch, 1)"""
-        next_actions, next_log_prob = self.actor.action_log_prob(batch.next_observations)
-        q = shift(self.critic_target(batch.next_observations, next_actions).amin(dim=0), beta)
-        return batch.rewards + self.discounts(batch) * (q - self.temperature * next_log_prob[:, None])
+    def make_knob(self) -> Knob:
+        return Shift.of(self.gamma**self.n_steps)
 
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        return squared_loss(z, target, factor=0.5)
-
-    def policy_value(self, z: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        value, smallest = z.min(dim=0)
-        return value.squeeze(1), th.zeros_like(z).scatter_(0, smallest[None], 1)
+    def policy_value(self, values: th.Tensor) -> th.Tensor:
+        return values.amin(dim=0)
 
 
 class ACCSAC(SAC):
     """SAC whose targets are shifted by ``beta * |Q| / 100``, with beta following the most recent returns."""
 
-    def make_bias_rule(self) -> FixedBias:
-        return AdaptiveBias(self.bias)
+    default_controller = "acc"

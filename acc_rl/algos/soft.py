@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 
 import torch as th
 from stable_baselines3 import SAC
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 
-from acc_rl.algos.actor_critic import ActorCritic
-from acc_rl.algos.actors import Backward, GaussianActor
+from acc_rl.algos.actor_critic import ActorCritic, descend
+from acc_rl.nn.head import Law
 
 
 class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     """A critic that contains the policy's entropy, weighted by the temperature alpha."""
 
-    @abstractmethod
-    def policy_value(self, z: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        """(n_critics, batch, n_atoms) -> (batch,), what the actor maximises, and its derivative with respect to z."""
+    def policy_value(self, values: th.Tensor) -> th.Tensor:
+        """(n_critics, batch) -> (batch,), what the actor maximises"""
+        return values.mean(dim=0)
 
     @property
     def target_interval(self) -> int:
@@ -29,10 +28,15 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     @property
     def temperature(self) -> th.Tensor:
         """alpha, fixed or learned"""
-        return self.ent_coef_tensor if self.log_ent_coef is None else self.log_ent_coef.detach().exp()
+        return self.estimator.temperature()
 
     def optimizers(self) -> list[th.optim.Optimizer]:
         return super().optimizers() + ([] if self.ent_coef_optimizer is None else [self.ent_coef_optimizer])
+
+    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, th.Tensor | float]:
+        next_actions, next_log_prob = self.actor.action_log_prob(batch.next_observations)
+        z = self.critic_target(batch.next_observations, next_actions)
+        return self.head.law(z), -self.temperature * next_log_prob[:, None]
 
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         if self.use_sde:
@@ -44,47 +48,26 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend E[policy_value - alpha * log pi], then move alpha so that the entropy meets its target."""
         alpha = self.temperature
-        actions, log_prob, backward = self._action_log_prob_vjp(batch.observations)
-        z, to_actions = self.critic.action_vjp(batch.observations, actions)
-        value, d_value = self.policy_value(z)
+        actions, log_prob = self.actor.action_log_prob(batch.observations)
+        value = self.policy_value(self.head.values(self.critic(batch.observations, actions, frozen=True)))
         assert value.shape == log_prob.shape
         actor_loss = (alpha * log_prob - value).mean()
-        backward(to_actions(d_value.div_(-len(value))), (alpha / len(value)).expand_as(log_prob))
-        self.actor.optimizer.step()
+        descend(self.actor.optimizer, actor_loss)
         self.record_metrics({"actor_loss": actor_loss, "ent_coef": alpha})
         if self.ent_coef_optimizer is not None:
-            assert self.log_ent_coef is not None
-            assert isinstance(self.target_entropy, float)
-            # loss = -log(alpha) * excess, with the logarithm itself as factor, not alpha:
-            # https://github.com/rail-berkeley/softlearning/issues/37
-            excess = (log_prob.mean() + self.target_entropy).reshape(1)
-            self.record_metrics({"ent_coef_loss": -self.log_ent_coef * excess})
-            self.log_ent_coef.grad = -excess
-            self.ent_coef_optimizer.step()
+            self._update_temperature(log_prob.detach())
+
+    def _update_temperature(self, log_prob: th.Tensor) -> None:
+        """loss = -log(alpha) * (log pi + target entropy), with the logarithm itself as factor, not alpha"""
+        # https://github.com/rail-berkeley/softlearning/issues/37
+        assert self.log_ent_coef is not None
+        assert self.ent_coef_optimizer is not None
+        assert isinstance(self.target_entropy, float)
+        excess = (log_prob.mean() + self.target_entropy).reshape(1)
+        self.record_metrics({"ent_coef_loss": -self.log_ent_coef * excess})
+        self.log_ent_coef.grad = -excess
+        self.ent_coef_optimizer.step()
 
     def largest_bonus(self) -> float:
         """alpha * log(2^n): no distribution on [-1, 1]^n has more entropy"""
         return float(self.temperature) * get_action_dim(self.action_space) * math.log(2)
-
-    def _action_log_prob_vjp(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor, Backward]:
-        if isinstance(self.actor, GaussianActor):
-            return self.actor.action_log_prob_vjp(obs)
-        # SB3's own actor, for generalised state-dependent exploration
-        with th.enable_grad():
-            results = self.actor.action_log_prob(obs)
-
-        def backward(*grads: th.Tensor) -> None:
-            self.actor.optimizer.zero_grad()
-            th.autograd.backward(results, grads)
-
-        actions, log_prob = results
-        return actions.detach(), log_prob.detach(), backward
-
-    def entropy_bonus(self, obs: PyTorchObs) -> th.Tensor:
-        return -self.temperature * self.actor.action_log_prob(obs)[1]
-
-    def tail_value(self, obs: PyTorchObs) -> th.Tensor:
-        """Q(s_T, a), a ~ pi(s_T), and with soft returns the entropy of that action too"""
-        actions, log_prob = self.actor.action_log_prob(obs)
-        value = self.value_estimate(obs, actions)
-        return value - self.temperature * log_prob if self.bias.returns == "soft" else value

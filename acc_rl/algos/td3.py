@@ -9,15 +9,15 @@ import torch as th
 from stable_baselines3 import TD3 as SB3TD3
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import polyak_update
 
-from acc_rl.algos.actor_critic import ActorCritic, follow
+from acc_rl.algos.actor_critic import ActorCritic, descend, soft_update
 from acc_rl.algos.actors import DeterministicActor
 from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInputPolicy, DeterministicPolicy
-from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
-from acc_rl.nn.losses import squared_loss
-from acc_rl.nn.q_beta import SHIFT_RANGE, mix_with_min, shift
+from acc_rl.core.errors import SettingError
+from acc_rl.nn.head import Head, Law, Scalar
+from acc_rl.nn.knob import Knob, MixWithMin, Shift
 
 
 class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
@@ -33,7 +33,7 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         "CnnPolicy": DeterministicCnnPolicy,
         "MultiInputPolicy": DeterministicMultiInputPolicy,
     }
-    default_bias = BiasSettings(start=0.5, range=(0.0, 1.0), lr=0.02)
+    default_controller = "fixed"
     actor: DeterministicActor  # type: ignore[assignment]
 
     def __init__(
@@ -55,7 +55,7 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
     def check_settings(self) -> None:
         super().check_settings()
         if not 0 <= self.exploration_noise < np.inf:
-            raise ValueError(f"exploration_noise is {self.exploration_noise!r}, but must be a number >= 0")
+            raise SettingError(f"exploration_noise is {self.exploration_noise!r}, but must be a number >= 0")
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -71,56 +71,44 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         own = ["action_noise"] if self._own_noise else []  # a loaded model makes it anew, for its number of envs
         return [*super()._excluded_save_params(), *own, "_actor_parameters", "_actor_target_parameters"]
 
-    def make_bias_rule(self) -> FixedBias:
-        return FixedBias(0.0, self.bias)
+    def make_head(self) -> Head:
+        return Scalar()
+
+    def make_knob(self) -> Knob:
+        return MixWithMin()
 
     @property
     def target_interval(self) -> int:
         return self.policy_delay
 
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> th.Tensor:
-        """y_k = r + gamma * Q_beta of critic k, for the target actor's noisy action; (n_critics, batch, 1)"""
+    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, float]:
+        """For the target actor's noisy action"""
         noise = th.empty_like(batch.actions).normal_(0, self.target_policy_noise)
         noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
         next_actions = (self.actor_target(batch.next_observations) + noise).clamp(-1, 1)
-        q = self.q_beta(self.critic_target(batch.next_observations, next_actions), beta)
-        return batch.rewards + self.discounts(batch) * q
-
-    def q_beta(self, q: th.Tensor, beta: float) -> th.Tensor:
-        return mix_with_min(q, beta)
-
-    def critic_loss(self, z: th.Tensor, target: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        return squared_loss(z, target)
+        return self.head.law(self.critic_target(batch.next_observations, next_actions)), 0.0
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""
         if self._n_critic_updates % self.policy_delay >= self.critic_updates:
             return
-        actions, backward = self.actor.action_vjp(batch.observations)
-        q, to_actions = self.critic.action_vjp(batch.observations, actions, n_first=1)
-        loss = -q.mean()
-        backward(to_actions(th.full_like(q, -1 / q.numel())))
-        self.actor.optimizer.step()
-        follow(self._actor_target_parameters, self._actor_parameters, self.tau)
+        z = self.critic(batch.observations, self.actor(batch.observations), frozen=True, n_first=1)
+        loss = -self.head.values(z).mean()
+        descend(self.actor.optimizer, loss)
+        soft_update(self._actor_target_parameters, self._actor_parameters, self.tau)
         polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
         polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
         self.record_metrics({"actor_loss": loss})
-
-    def tail_value(self, obs: PyTorchObs) -> th.Tensor:
-        return self.value_estimate(obs, self.actor(obs))
 
 
 class ACCTD3(TD3):
     """TD3 whose targets lie between each critic's own estimate and the smallest, where the recent returns put them."""
 
-    def make_bias_rule(self) -> FixedBias:
-        return AdaptiveBias(self.bias)
+    default_controller = "acc"
 
 
-class ACCDDPG(ACCTD3):
-    """DDPG (one critic, no delay, no target noise) whose targets are shifted by ``beta * |Q| / 100``."""
-
-    default_bias = BiasSettings(start=0.0, range=SHIFT_RANGE, lr=0.4)
+class DDPG(TD3):
+    """DDPG: one critic, no delay, no target noise."""
 
     def __init__(
         self,
@@ -136,5 +124,11 @@ class ACCDDPG(ACCTD3):
         kwargs.update(n_critics=n_critics, policy_delay=policy_delay, target_policy_noise=target_policy_noise)
         super().__init__(policy, env, learning_rate, **kwargs)
 
-    def q_beta(self, q: th.Tensor, beta: float) -> th.Tensor:
-        return shift(q, beta)
+    def make_knob(self) -> Knob:
+        return Shift.of(self.gamma**self.n_steps, each=True)
+
+
+class ACCDDPG(DDPG):
+    """DDPG whose targets are shifted by ``beta * |Q| / 100``, with beta following the most recent returns."""
+
+    default_controller = "acc"

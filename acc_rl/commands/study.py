@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from acc_rl.algos.registry import find
 from acc_rl.commands.parsing import whole_numbers
-from acc_rl.core.bias import BiasSettings
 from acc_rl.core.checks import hint
+from acc_rl.core.settings import PAPER
 from acc_rl.runs.config import read_toml
-from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.spec import RunSpec, adapts
 from acc_rl.store.records import RESULT
 from acc_rl.study.folder import Study, open_study, read_study
 from acc_rl.study.grid import UNSCALED, Grid, grid_from_dict
@@ -226,8 +225,8 @@ def find_grid(name: str) -> Grid:
 
 def scale_told(scale: float, specs: Sequence[RunSpec]) -> str:
     text = f"scale {scale:g}: steps are multiplied; {', '.join(UNSCALED)} stay as they are"
-    adaptive = [spec for spec in specs if find(spec.algo).adapts]
-    default = BiasSettings().start_step
+    adaptive = [spec for spec in specs if adapts(spec)]
+    default = PAPER.start_step or 0
     starts = [default if spec.bias.start_step is None else spec.bias.start_step for spec in adaptive]
     early = [spec for spec, start in zip(adaptive, starts, strict=True) if spec.steps <= start]
     if early:

@@ -1,4 +1,4 @@
-"""What every room asks of its input."""
+"""What every package asks of its input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
+
+import numpy as np
 
 
 def hint(name: str, known: Iterable[str], all_of_them: str = "known are", prefix: str = "") -> str:
@@ -20,5 +22,14 @@ def is_whole(value: Any, least: int = 0, most: float = math.inf) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Finite; True and False are none"""
+    """A finite number; True and False are not"""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def first_non_finite(values: Any) -> tuple[Any, list[int]] | None:
+    """The first NaN or infinite entry of an array and its index, or None; integers and booleans have none"""
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return None
+    where = np.argwhere(~np.isfinite(array))[0]
+    return array[tuple(where)], where.tolist()

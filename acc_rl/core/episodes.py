@@ -1,21 +1,45 @@
-"""Whole episodes as they were met, and the returns that the critic is compared with."""
+"""Whole episodes as they were collected, and the one place where their returns are computed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from acc_rl.core.bias import BiasSettings
-
 Array: TypeAlias = npt.NDArray[Any]
+Floats: TypeAlias = npt.NDArray[np.float64]
 Observations: TypeAlias = Array | dict[str, Array]
 
 
-def discounted_returns(rewards: npt.ArrayLike, gamma: float, final: float = 0.0) -> npt.NDArray[np.float64]:
+class Estimator(Protocol):
+    """A critic and its policy on raw observations, in numpy."""
+
+    @property
+    def soft(self) -> bool:
+        """Whether the critic contains the entropy bonus"""
+
+    @property
+    def bootstraps(self) -> bool:
+        """Whether it can say what follows a time limit"""
+
+    def values(self, observations: Observations, actions: Array) -> Floats:
+        """Q(s, a) now"""
+
+    def bonus(self, observations: Observations) -> Floats:
+        """-alpha * log pi(a|s) of a fresh action"""
+
+    def tail(self, observations: Observations) -> Floats:
+        """Q(s, a) of a fresh action where a time limit cut the episode, without its bonus"""
+
+    def scale_rewards(self, rewards: Floats) -> Floats:
+        """Rewards on the scale that the critic learns from"""
+
+
+def discounted_returns(rewards: npt.ArrayLike, gamma: float, final: float = 0.0) -> Floats:
     """R_t = r_t + gamma * R_{t+1} with R_T = final, in one pass from the end."""
     returns = np.asarray(rewards, dtype=np.float64).tolist()
     following = final
@@ -24,7 +48,16 @@ def discounted_returns(rewards: npt.ArrayLike, gamma: float, final: float = 0.0)
     return np.array(returns, dtype=np.float64)
 
 
-def at(observations: Observations, index: Any) -> Observations:
+def discounted_bonus(bonus: npt.ArrayLike, gamma: float, n_steps: int = 1) -> Floats:
+    """B_t = gamma^n * (b_{t+n} + B_{t+n}), 0 past the end: an n-step target contains every n-th bonus, the first not"""
+    b = np.asarray(bonus, dtype=np.float64)
+    result = np.zeros(len(b) + n_steps)
+    for t in reversed(range(len(b) - n_steps)):
+        result[t] = gamma**n_steps * (b[t + n_steps] + result[t + n_steps])
+    return result[: len(b)]
+
+
+def index_observations(observations: Observations, index: Any) -> Observations:
     """``observations[index]``, for arrays and for dictionaries of arrays alike."""
     if isinstance(observations, dict):
         return {key: value[index] for key, value in observations.items()}
@@ -45,11 +78,13 @@ class Episode:
     observations: Observations
     """s_0 ... s_{T-1}"""
     actions: Array
-    rewards: npt.NDArray[np.float64]
+    rewards: Floats
     final_observation: Observations
     """s_T"""
     truncated: bool
     """ended by a time limit, not by the task"""
+    estimates: Floats
+    """Q(s_t, a_t) when the pair was collected; NaN where nobody asked for it"""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -57,25 +92,61 @@ class Episode:
 
 @dataclass(frozen=True)
 class Pairs:
-    """State-action pairs and the return that followed each."""
+    """State-action pairs, what followed each, and what the critic says of it."""
 
-    observations: Observations
-    actions: Array
-    returns: npt.NDArray[np.float64]
+    plain: Floats
+    """discounted rewards to the end of the episode"""
+    bonus: Floats
+    """the discounted entropy bonus of the steps after the first, to the end of the episode"""
+    tail: Floats
+    """gamma^(T-t) * Q(s_T) where a time limit cut the episode, else 0"""
+    tail_bonus: Floats
+    """the bonus at s_T, discounted alike"""
+    weight: Floats
+    """gamma^(T-t) where a time limit cut the episode, else 0"""
+    estimates: Floats
+    """Q(s, a)"""
+    episode: npt.NDArray[np.int64]
+    """number of the episode that each pair is from"""
+    left: npt.NDArray[np.int64]
+    """steps from the pair to a time limit; very many where the episode terminated"""
+
+    def returns(self, soft: bool = False, bootstrap: bool = False) -> Floats:
+        """R(s, a), with the entropy bonus and the critic's value of what follows a time limit if asked for"""
+        total = self.plain + self.bonus * soft + (self.tail + self.tail_bonus * soft) * bootstrap
+        return np.asarray(total, dtype=np.float64)
+
+    def without_tail(self, dropped: int) -> Pairs:
+        """All but the last ``dropped`` pairs before each time limit"""
+        keep = self.left > dropped
+        return Pairs(**{name: getattr(self, name)[keep] for name in self.__dataclass_fields__})
+
+    def __len__(self) -> int:
+        return len(self.plain)
 
 
-class ReturnTracker:
+def clustered(values: Floats, episode: npt.NDArray[np.int64], divisor: float = 1.0) -> tuple[float, float]:
+    """mean(values) / divisor and its standard error, pairs of one episode counted as one cluster (NaN with one)"""
+    mean = float(values.mean())
+    sums = np.bincount(episode - episode.min(), weights=values - mean)
+    clusters = len(np.unique(episode))
+    if clusters < 2:
+        return mean / divisor, math.nan
+    error = math.sqrt(float(np.square(sums).sum()) * clusters / (clusters - 1)) / len(values)
+    return mean / divisor, error / divisor
+
+
+class Episodes:
     """Collects the steps of any number of parallel envs into whole episodes and keeps the most recent of them."""
 
-    def __init__(self, n_envs: int, gamma: float, settings: BiasSettings | None = None) -> None:
-        self.gamma = gamma
-        self.settings = settings or BiasSettings()
+    def __init__(self, n_envs: int, gamma: float, n_steps: int = 1) -> None:
+        self.gamma, self.n_steps = gamma, n_steps
         self.episodes: list[Episode] = []
         self.forget_open(n_envs)
 
     def forget_open(self, n_envs: int) -> None:
         """Drop the unfinished episodes: the envs were reset, their ends will not come."""
-        self._open: list[list[tuple[Observations, Array, float]]] = [[] for _ in range(n_envs)]
+        self._open: list[list[tuple[Observations, Array, float, float]]] = [[] for _ in range(n_envs)]
 
     @property
     def n_pairs(self) -> int:
@@ -84,70 +155,25 @@ class ReturnTracker:
     def add(
         self,
         observations: Observations,
-        actions: Array,
-        rewards: Array,
+        actions: Array | Sequence[Any],
+        rewards: Array | Sequence[float],
         ended: Sequence[bool] | Array,
         truncated: Sequence[bool] | Array,
         final_observations: Mapping[int, Observations],
-    ) -> bool:
-        """One step of every env; True if an episode ended. ``final_observations[i]`` is s_T of an env that ended."""
+        estimates: Array | None = None,
+    ) -> list[Episode]:
+        """One step of every env; the episodes that ended. ``final_observations[i]`` is s_T of an env that ended."""
+        done = []
         # rows are copied: many vectorised envs write the next step into the same memory
         for i, steps in enumerate(self._open):
-            row = at(observations, i)
-            row = {k: np.array(v) for k, v in row.items()} if isinstance(row, dict) else np.array(row)
-            steps.append((row, np.array(actions[i]), float(rewards[i])))
+            row = copied(index_observations(observations, i))
+            q = math.nan if estimates is None else float(estimates[i])
+            steps.append((row, np.array(actions[i]), float(rewards[i]), q))
             if ended[i]:
-                self.episodes.append(_close(steps, final_observations[i], bool(truncated[i])))
+                done.append(_close(steps, final_observations[i], bool(truncated[i])))
                 self._open[i] = []
-        return any(ended)
-
-    def trim(self) -> None:
-        """Let the oldest episodes go until at most ``pairs_kept`` pairs remain."""
-        n_pairs, oldest = self.n_pairs, 0
-        while n_pairs > self.settings.pairs_kept:
-            n_pairs -= len(self.episodes[oldest])
-            oldest += 1
-        del self.episodes[:oldest]
-
-    def pairs(
-        self,
-        entropy_bonus: Callable[[Observations], Array],
-        tail_value: Callable[[Observations], Array],
-        scale_rewards: Callable[[Array], Array] = lambda rewards: rewards,
-    ) -> Pairs | None:
-        """All stored pairs with their returns, or None where there are none to compare.
-
-        returns="soft" adds ``entropy_bonus(s_t) = -alpha * log pi`` of every step after the first,
-        tail="bootstrap" adds ``gamma^(T-t) * tail_value(s_T)`` to episodes that a time limit cut,
-        tail=("drop", n) leaves their last n pairs out.
-        """
-        if not self.episodes:
-            return None
-        observations = join([e.observations for e in self.episodes], np.concatenate)
-        rewards = scale_rewards(np.concatenate([e.rewards for e in self.episodes])).astype(np.float64)
-        ends = np.cumsum([len(e) for e in self.episodes])
-        if self.settings.returns == "soft":
-            # r_t + gamma * (bonus_{t+1} + ...): the bonus of the next step is paid with this step's reward
-            bonus = np.append(entropy_bonus(observations)[1:], 0.0)
-            bonus[ends - 1] = 0.0
-            rewards = rewards + self.gamma * bonus
-        final = np.zeros(len(self.episodes))
-        cut = np.array([e.truncated for e in self.episodes])
-        if self.settings.tail == "bootstrap" and cut.any():
-            final[cut] = tail_value(join([e.final_observation for e in self.episodes if e.truncated], np.stack))
-        per_episode = zip(np.split(rewards, ends[:-1]), final, strict=True)
-        returns = np.concatenate([discounted_returns(r, self.gamma, f) for r, f in per_episode])
-        actions = np.concatenate([e.actions for e in self.episodes])
-        keep = self._kept(ends, cut)
-        return Pairs(at(observations, keep), actions[keep], returns[keep]) if keep.any() else None
-
-    def _kept(self, ends: Array, cut: Array) -> Array:
-        keep = np.ones(ends[-1], dtype=bool)
-        if isinstance(self.settings.tail, tuple):
-            starts = np.append(0, ends[:-1])
-            for start, end in zip(starts[cut], ends[cut], strict=True):
-                keep[max(start, end - self.settings.tail[1]) : end] = False
-        return keep
+        self.episodes += done
+        return done
 
     def cut(self, index: int, final: Observations) -> None:
         """Close the open episode of one env as if a time limit had cut it at ``final``."""
@@ -155,52 +181,136 @@ class ReturnTracker:
             self.episodes.append(_close(self._open[index], final, True))
             self._open[index] = []
 
-    def state_dict(self) -> dict[str, Any]:
-        """The steps of all episodes one after the other: thousands of short episodes make few arrays."""
-        stored = [(e.observations, e.actions, e.rewards) for e in self.episodes]
+    def trim(self, pairs_kept: int) -> None:
+        """Let the oldest episodes go until at most ``pairs_kept`` pairs remain."""
+        n_pairs, oldest = self.n_pairs, 0
+        while n_pairs > pairs_kept:
+            n_pairs -= len(self.episodes[oldest])
+            oldest += 1
+        del self.episodes[:oldest]
+
+    def pairs(self, critic: Estimator, estimate: bool = True) -> Pairs | None:
+        """All stored pairs with what followed them, or None where there are none.
+
+        ``estimate`` asks the critic for Q(s, a) now; otherwise it is what it was when the pair was collected.
+        """
+        if not self.episodes:
+            return None
+        episodes, lengths = self.episodes, [len(e) for e in self.episodes]
+        observations = join([e.observations for e in episodes], np.concatenate)
+        ends = np.cumsum(lengths)[:-1]
+        rewards = np.split(critic.scale_rewards(np.concatenate([e.rewards for e in episodes])), ends)
+        bonus = np.split(critic.bonus(observations) if critic.soft else np.zeros(sum(lengths)), ends)
+        tail, tail_bonus = self._tails(critic)
+        power = [self.gamma ** np.arange(n, 0, -1.0) * e.truncated for n, e in zip(lengths, episodes, strict=True)]
+        if estimate:
+            q = critic.values(observations, np.concatenate([e.actions for e in episodes]))
+        else:
+            q = np.concatenate([e.estimates for e in episodes])
+        left = [
+            np.arange(n, 0, -1) if e.truncated else np.full(n, 2**62) for n, e in zip(lengths, episodes, strict=True)
+        ]
+        return Pairs(
+            plain=np.concatenate([discounted_returns(r, self.gamma) for r in rewards]),
+            bonus=np.concatenate([discounted_bonus(b, self.gamma, self.n_steps) for b in bonus]),
+            tail=np.concatenate([w * value for w, value in zip(power, tail, strict=True)]),
+            tail_bonus=np.concatenate([w * value for w, value in zip(power, tail_bonus, strict=True)]),
+            weight=np.concatenate(power),
+            estimates=q,
+            episode=np.repeat(np.arange(len(episodes)), lengths),
+            left=np.concatenate(left),
+        )
+
+    def _tails(self, critic: Estimator) -> tuple[Floats, Floats]:
+        """Q and the bonus where a time limit cut, one number per episode, 0 where it terminated"""
+        tail, bonus = np.zeros(len(self.episodes)), np.zeros(len(self.episodes))
+        cut = np.array([e.truncated for e in self.episodes])
+        if critic.bootstraps and cut.any():
+            finals = join([e.final_observation for e in self.episodes if e.truncated], np.stack)
+            tail[cut] = critic.tail(finals)
+            bonus[cut] = critic.bonus(finals) if critic.soft else 0.0
+        return tail, bonus
+
+    # --- state: the steps of all episodes one after the other, so that thousands of short ones make few arrays ---
+
+    def state_dict(self) -> dict[str, Array]:
+        stored = [(e.observations, e.actions, e.rewards, e.estimates) for e in self.episodes]
         steps = [step for steps in self._open for step in steps]
+        finals = {"final": join([e.final_observation for e in self.episodes], np.stack)} if stored else {}
         return {
-            "stored": _joined(stored, np.concatenate),
-            "finals": join([e.final_observation for e in self.episodes], np.stack) if stored else {},
+            **_flat("stored", _joined(stored, np.concatenate)),
+            **_flat("stored", finals),
+            **_flat("open", _joined(steps, np.stack)),
             "truncated": np.array([e.truncated for e in self.episodes], bool),
             "lengths": np.array([len(e) for e in self.episodes], np.int64),
-            "open": _joined(steps, np.stack),
             "open_lengths": np.array([len(steps) for steps in self._open], np.int64),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.episodes, start = [], 0
+    def load_state_dict(self, state: Mapping[str, Array]) -> None:
+        stored, start = _nested("stored", state), 0
+        final = stored.pop("final", None)
+        self.episodes = []
         for i, length in enumerate(state["lengths"].tolist()):
-            parts = {key: _copied(at(part, slice(start, start + length))) for key, part in state["stored"].items()}
-            final, truncated = _copied(at(state["finals"], i)), bool(state["truncated"][i])
-            self.episodes.append(Episode(**parts, final_observation=final, truncated=truncated))  # type: ignore[arg-type]
+            part = {key: copied(index_observations(each, slice(start, start + length))) for key, each in stored.items()}
+            last = copied(index_observations(final, i))
+            self.episodes.append(
+                Episode(**part, final_observation=last, truncated=bool(state["truncated"][i]))  # type: ignore[arg-type]
+            )
             start += length
         lengths = state["open_lengths"].tolist()
         if len(lengths) != len(self._open):  # another number of envs starts with fresh episodes
             return
-        self._open, start = [], 0
+        rows, start = _nested("open", state), 0
+        self._open = []
         for length in lengths:
-            steps = [{key: at(part, start + t) for key, part in state["open"].items()} for t in range(length)]
+            steps = [{key: index_observations(part, start + t) for key, part in rows.items()} for t in range(length)]
             self._open.append([_step(**step) for step in steps])
             start += length
 
 
-def _step(observations: Observations, actions: Any, rewards: Any) -> tuple[Observations, Array, float]:
-    return _copied(observations), np.array(actions), float(rewards)
+COLUMNS = ("observations", "actions", "rewards", "estimates")
 
 
-def _joined(rows: Sequence[Sequence[Any]], how: Callable[[list[Array]], Array]) -> dict[str, Any]:
-    columns = zip(("observations", "actions", "rewards"), zip(*rows, strict=True), strict=True) if rows else ()
+def _step(observations: Observations, actions: Any, rewards: Any, estimates: Any) -> tuple[Any, Array, float, float]:
+    return copied(observations), np.array(actions), float(rewards), float(estimates)
+
+
+def _joined(rows: Sequence[Sequence[Any]], how: Callable[[list[Array]], Array]) -> dict[str, Observations]:
+    columns = zip(COLUMNS, zip(*rows, strict=True), strict=True) if rows else ()
     return {name: join(list(column), how) for name, column in columns}
 
 
-def _copied(observations: Observations) -> Observations:
+def _flat(prefix: str, columns: Mapping[str, Observations]) -> dict[str, Array]:
+    """Dictionaries of arrays get a slash and their key"""
+    flat: dict[str, Array] = {}
+    for name, column in columns.items():
+        parts = column.items() if isinstance(column, dict) else [("", column)]
+        flat |= {f"{prefix}.{name}/{key}" if key else f"{prefix}.{name}": part for key, part in parts}
+    return flat
+
+
+def _nested(prefix: str, state: Mapping[str, Array]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for name, array in state.items():
+        column, slash, key = name.removeprefix(prefix + ".").partition("/")
+        if not name.startswith(prefix + "."):
+            continue
+        if slash:
+            columns.setdefault(column, {})[key] = array
+        else:
+            columns[column] = array
+    return columns
+
+
+def copied(observations: Observations) -> Observations:
     """A part would keep the whole in memory."""
     if isinstance(observations, dict):
         return {key: np.array(value) for key, value in observations.items()}
     return np.array(observations)
 
 
-def _close(steps: list[tuple[Observations, Array, float]], final: Observations, truncated: bool) -> Episode:
-    observations, actions, rewards = zip(*steps, strict=True)
-    return Episode(join(observations, np.stack), np.stack(actions), np.array(rewards), final, truncated)
+def _close(steps: list[tuple[Observations, Array, float, float]], final: Observations, truncated: bool) -> Episode:
+    observations, actions, rewards, estimates = zip(*steps, strict=True)
+    return Episode(
+        join(observations, np.stack), np.stack(actions), np.array(rewards), final, truncated, np.array(estimates)
+    )

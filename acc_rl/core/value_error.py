@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from acc_rl.core.episodes import Array, discounted_returns
+from acc_rl.core.episodes import Array, Episodes, Estimator, Floats
 
 LEFT_OUT = 100
 """last pairs of an episode that a time limit cut: their returns lack too much of what the critic counts on"""
@@ -15,77 +15,73 @@ PER_RECORD = 1000
 
 
 class ValueErrorMeter:
-    """Compares Q(s, a), as estimated when the pair was met, with the discounted return seen later.
+    """Compares Q(s, a), as estimated when the pair was collected, with the discounted return seen later.
 
-    Every ``per_record`` pairs make one record: the signed bias mean(Q - R), the absolute error mean(|Q - R|) and the
-    normalised error mean(|Q - R| / |R|).
+    Every ``per_record`` pairs make one record: see ``errors``.
     """
 
-    def __init__(self, n_envs: int, gamma: float, left_out: int = LEFT_OUT, per_record: int = PER_RECORD) -> None:
-        self.gamma, self.left_out, self.per_record = gamma, left_out, per_record
+    def __init__(
+        self, n_envs: int, gamma: float, left_out: int = LEFT_OUT, per_record: int = PER_RECORD, n_steps: int = 1
+    ) -> None:
+        self.left_out, self.per_record = left_out, per_record
+        self.episodes = Episodes(n_envs, gamma, n_steps)
+        """holds open episodes alone"""
         self.pairs = 0
         """pairs compared so far"""
-        self._open: list[list[tuple[float, float]]] = [[] for _ in range(n_envs)]
-        self._waiting = np.empty((0, 2))
-        """(Q, R) of pairs that do not fill a record yet"""
+        self._waiting = np.empty((0, 3))
+        """(Q, R, soft R) of pairs that do not fill a record yet"""
 
-    def add(
-        self, values: Array, rewards: Array, ended: Sequence[bool] | Array, truncated: Sequence[bool] | Array
-    ) -> list[dict[str, float]]:
-        """One step of every env: the estimates and the rewards; the records that became full."""
-        for i, steps in enumerate(self._open):
-            steps.append((float(values[i]), float(rewards[i])))
-            if ended[i]:
-                self._close(np.array(steps), bool(truncated[i]))
-                self._open[i] = []
+    def add(self, transition: tuple[Any, ...], estimates: Array, critic: Estimator) -> list[dict[str, float]]:
+        """One step of every env, as ``Episodes.add`` takes it, with the estimates now; the records that became full."""
+        if self.episodes.add(*transition, estimates):  # type: ignore[call-arg]
+            self._compare(critic)
         return self._full_records()
 
-    def _close(self, steps: Array, truncated: bool) -> None:
-        estimates, returns = steps[:, 0], discounted_returns(steps[:, 1], self.gamma)
-        kept = max(len(steps) - self.left_out, 0) if truncated else len(steps)
-        self._waiting = np.concatenate([self._waiting, np.stack([estimates, returns], axis=1)[:kept]])
+    def _compare(self, critic: Estimator) -> None:
+        pairs = self.episodes.pairs(critic, estimate=False)
+        assert pairs is not None
+        self.episodes.trim(0)
+        kept = pairs.without_tail(self.left_out)
+        columns = np.stack([kept.estimates, kept.returns(), kept.returns(soft=True)], axis=1)
+        self._waiting = np.concatenate([self._waiting, columns])
 
     def _full_records(self) -> list[dict[str, float]]:
         records = []
         while len(self._waiting) >= self.per_record:
             now, self._waiting = np.split(self._waiting, [self.per_record])
             self.pairs += len(now)
-            records.append({"pairs": self.pairs, **errors(now[:, 0], now[:, 1])})
+            records.append({"pairs": self.pairs, **errors(*now.T)})
         return records
 
-    def forget_open(self, n_envs: int) -> None:
-        """Drop the unfinished episodes: the envs were reset, their ends will not come."""
-        self._open = [[] for _ in range(n_envs)]
-
-    def cut(self, index: int) -> None:
+    def cut(self, index: int, final: Any, critic: Estimator) -> None:
         """Close the open episode of one env as if a time limit had cut it."""
-        if self._open[index]:
-            self._close(np.array(self._open[index]), truncated=True)
-            self._open[index] = []
+        self.episodes.cut(index, final)
+        if self.episodes.episodes:
+            self._compare(critic)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "pairs": self.pairs,
-            "open": [np.array(steps).reshape(-1, 2) for steps in self._open],
-            "waiting": self._waiting,
-        }
+        return {"pairs": self.pairs, "waiting": self._waiting, "episodes": self.episodes.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.pairs, self._waiting = int(state["pairs"]), np.array(state["waiting"])
-        self._open = [[(float(q), float(r)) for q, r in steps] for steps in state["open"]]
+        self.episodes.load_state_dict(state["episodes"])
 
 
-def errors(estimates: Array, returns: Array) -> dict[str, float]:
-    """bias = mean(Q - R), absolute = mean(|Q - R|), normalised = mean(|Q - R| / |R|), and the two means.
+def errors(estimates: Floats, returns: Floats, soft_returns: Floats | None = None) -> dict[str, float]:
+    """bias = mean(Q - R), absolute = mean|Q - R|, relative = mean|Q - R| / mean|R|, normalised = mean(|Q - R| / |R|).
 
-    Pairs whose return is exactly zero have no normalised error and are left out of that mean.
+    ``bias_soft`` compares with returns that contain the entropy bonus. The paper's figure is ``normalised``: pairs
+    whose return is exactly zero have none and are left out of that mean, and returns near zero rule it.
     """
     difference, size = estimates - returns, np.abs(returns)
-    some = size > 0
+    absolute, some = np.abs(difference), size > 0
+    soft = {} if soft_returns is None else {"bias_soft": float((estimates - soft_returns).mean())}
     return {
         "bias": float(difference.mean()),
-        "absolute": float(np.abs(difference).mean()),
-        "normalised": float((np.abs(difference[some]) / size[some]).mean()) if some.any() else float("nan"),
+        **soft,
+        "absolute": float(absolute.mean()),
+        "relative": float(absolute.mean() / size.mean()) if some.any() else float("nan"),
+        "normalised": float((absolute[some] / size[some]).mean()) if some.any() else float("nan"),
         "mean_q": float(estimates.mean()),
         "mean_return": float(returns.mean()),
     }

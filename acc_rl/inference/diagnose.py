@@ -21,12 +21,13 @@ from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import check_for_correct_spaces, obs_as_tensor
 
-from acc_rl.algos.estimates import value_estimate
+from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.algos.registry import REGISTRY, find
 from acc_rl.core.checks import hint
-from acc_rl.core.episodes import Array, discounted_returns, join
+from acc_rl.core.episodes import Array, Episodes, join
+from acc_rl.core.errors import AccError
 from acc_rl.runs import envs
-from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
+from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
 from acc_rl.store.policy import ACTIVATIONS
 
 FOREIGN: Mapping[str, type[OffPolicyAlgorithm]] = {
@@ -89,66 +90,44 @@ def diagnose(model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 
     For soft critics the returns contain the entropy bonus; where a time limit cut an episode, the critic's own value of
     the last state stands for what would have come.
     """
-    estimate = value_estimate(model)
     made = [envs.make(env_id) for _ in range(episodes)]
     try:
-        seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
         th.manual_seed(seed)
-        return _collect(model, estimate, made, seeds)
+        return _collect(model, made, evaluation_seeds(seed, AFTERWARDS, episodes))
     finally:
         for env in made:
             env.close()
 
 
-def _collect(model: OffPolicyAlgorithm, estimate: Any, made: list[gym.Env[Any, Any]], seeds: list[int]) -> Diagnosis:
-    observations = [env.reset(seed=seed)[0] for env, seed in zip(made, seeds, strict=True)]
-    steps: list[list[tuple[float, float, float]]] = [[] for _ in made]  # Q, bonus, reward
-    tails, running = [0.0] * len(made), list(range(len(made)))
-    while running:
-        q, bonus, actions = _act(model, estimate, [observations[i] for i in running])
-        still = []
-        for k, i in enumerate(running):
-            observations[i], reward, terminated, truncated, _ = made[i].step(actions[k])
-            steps[i].append((float(q[k]), float(bonus[k]), float(reward)))
-            if not (terminated or truncated):
-                still.append(i)
-            elif not terminated:
-                last_q, last_bonus, _ = _act(model, estimate, [observations[i]])
-                tails[i] = float(last_q[0] + last_bonus[0])
-        running = still
-    estimates, returns = [], []
-    for episode, tail in zip(map(np.array, steps), tails, strict=True):
-        later_bonus = np.append(episode[1:, 1], 0.0)
-        estimates.append(episode[:, 0])
-        returns.append(discounted_returns(episode[:, 2] + model.gamma * later_bonus, model.gamma, tail))
-    return Diagnosis(estimates, returns)
+def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: list[int]) -> Diagnosis:
+    critic = ModelEstimator(model)
+    kept = Episodes(1, model.gamma, getattr(model, "n_steps", 1))
+    steps: list[list[tuple[Any, ...]]] = [[] for _ in made]
+    actions: Any = None
+
+    def act(observations: Any) -> Any:
+        nonlocal actions
+        with th.no_grad():
+            actions = critic.act(obs_as_tensor(observations, model.device))[0].cpu().numpy()
+        return _env_actions(model, actions)
+
+    for step in play_episodes(act, made, seeds):
+        steps[step.env].append((step, actions[step.row]))
+    for episode in steps:  # one after the other, as one env would have played them
+        for step, action in episode:
+            obs = join([step.observation], np.stack)
+            ended, cut = [step.ended], [not step.terminated]
+            kept.add(obs, [action], [step.reward], ended, cut, {0: step.next_observation})
+    pairs = kept.pairs(critic)
+    assert pairs is not None
+    returns, where = pairs.returns(critic.soft, bootstrap=True), np.flatnonzero(np.diff(pairs.episode)) + 1
+    return Diagnosis(np.split(pairs.estimates, where), np.split(returns, where))
 
 
-def _act(model: OffPolicyAlgorithm, estimate: Any, observations: list[Any]) -> tuple[Array, Array, Array]:
-    """Q(s, a), the entropy bonus -alpha * log pi(a|s) (0 without entropy) and the env's action, for a batch"""
-    batch = join(observations, np.stack)
-    with th.no_grad():
-        obs = obs_as_tensor(batch, model.device)
-        log_prob = th.zeros(len(observations))
-        if isinstance(model.action_space, spaces.Discrete):
-            env_actions = model.policy.predict(batch, deterministic=True)[0]
-            actions = th.as_tensor(env_actions, device=model.device)
-        else:
-            if hasattr(model, "ent_coef"):
-                actions, log_prob = model.actor.action_log_prob(obs)  # type: ignore[operator]
-            else:
-                actions = model.actor(obs)
-            scaled = actions.cpu().numpy().reshape(-1, *model.action_space.shape)  # type: ignore[misc]
-            env_actions = model.policy.unscale_action(scaled)
-        q = estimate(obs, actions)
-        alpha = _temperature(model)
-    return q.cpu().numpy(), (-alpha * log_prob).cpu().numpy(), env_actions
-
-
-def _temperature(model: Any) -> float:
-    if getattr(model, "log_ent_coef", None) is not None:
-        return float(model.log_ent_coef.exp().item())
-    return float(model.ent_coef_tensor.item()) if hasattr(model, "ent_coef_tensor") else 0.0
+def _env_actions(model: OffPolicyAlgorithm, actions: Array) -> Any:
+    if isinstance(model.action_space, spaces.Discrete):
+        return actions
+    return model.policy.unscale_action(actions.reshape(-1, *model.action_space.shape))  # type: ignore[misc]
 
 
 def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -> OffPolicyAlgorithm:
@@ -156,15 +135,15 @@ def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -
     if algo not in FOREIGN and algo not in REGISTRY:
         find(algo)  # its error suggests the nearest name
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path}: no model that SB3 saved" if path.exists() else f"{path}: No such file")
+        raise AccError(f"{path}: no model that SB3 saved" if path.exists() else f"{path}: No such file")
     with zipfile.ZipFile(path) as archive:
         ours = OWN in archive.namelist()
         if ours and algo not in REGISTRY:
-            raise ValueError(f"{path}: a model of this package, which has no {algo}; {hint(algo, REGISTRY)}")
+            raise AccError(f"{path}: a model of this package, which has no {algo}; {hint(algo, REGISTRY)}")
         if not ours and algo not in FOREIGN:
-            raise ValueError(f"{path}: no {algo} model: it was not saved by this package")
+            raise AccError(f"{path}: no {algo} model: it was not saved by this package")
         if ours and not trust_pickle:
-            raise ValueError(f"{path}: a model of this package can only be read with --trust-pickle")
+            raise AccError(f"{path}: a model of this package can only be read with --trust-pickle")
         cls: Any = find(algo).load() if ours else FOREIGN[algo]
         if trust_pickle:
             return _trusted(cls, path, algo, env_id)
@@ -172,15 +151,13 @@ def load_model(path: Path, algo: str, env_id: str, trust_pickle: bool = False) -
         weights = _weights(archive, "policy.pth")
         variables = _weights(archive, "pytorch_variables.pth", default={})
     if any("features_extractor" in name for name in weights):
-        raise ValueError(
-            f"{path}: its features extractor is only told in pickled code; if you trust it: --trust-pickle"
-        )
+        raise AccError(f"{path}: its features extractor is only told in pickled code; if you trust it: --trust-pickle")
     env = envs.make(env_id)
     fixed = variables.get("ent_coef_tensor")
     arguments: dict[str, Any] = {} if fixed is None else {"ent_coef": float(fixed)}
     gamma = data.get("gamma", 0.99)
     if not isinstance(gamma, (int, float)):
-        raise ValueError(f"{path}: its gamma is {gamma!r}, but must be a number")
+        raise AccError(f"{path}: its gamma is {gamma!r}, but must be a number")
     try:
         policy_kwargs = _architecture(algo, weights, env, data)
         model: OffPolicyAlgorithm = cls(
@@ -207,14 +184,14 @@ def _trusted(cls: Any, path: Path, algo: str, env_id: str) -> OffPolicyAlgorithm
     return model
 
 
-def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> ValueError:
+def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> AccError:
     reason = " ".join(str(error).split())
-    return ValueError(f"{path}: does not fit a {algo} model on {env_id}: {reason}")
+    return AccError(f"{path}: does not fit a {algo} model on {env_id}: {reason}")
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> bytes:
     if archive.getinfo(name).file_size > LARGEST:
-        raise ValueError(f"{archive.filename}: {name} says it is larger than {LARGEST} bytes")
+        raise AccError(f"{archive.filename}: {name} says it is larger than {LARGEST} bytes")
     return archive.read(name)
 
 
@@ -222,7 +199,7 @@ def _plain_data(archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
         data = json.loads(_read(archive, "data"))
     except (KeyError, ValueError):
-        raise ValueError(f"{archive.filename}: no model that SB3 saved") from None
+        raise AccError(f"{archive.filename}: no model that SB3 saved") from None
     return data if isinstance(data, dict) else {}
 
 
@@ -233,9 +210,9 @@ def _weights(archive: zipfile.ZipFile, name: str, default: Any = None) -> Any:
         weights = th.load(io.BytesIO(_read(archive, name)), map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"{archive.filename}: {name} holds more than weights: {reason}") from None
+        raise AccError(f"{archive.filename}: {name} holds more than weights: {reason}") from None
     if not isinstance(weights, dict):
-        raise ValueError(f"{archive.filename}: {name} holds no weights by name")
+        raise AccError(f"{archive.filename}: {name} holds no weights by name")
     return weights
 
 
@@ -245,7 +222,7 @@ def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any,
     def outputs(prefix: str) -> list[int]:
         layers = {int(m[1]): len(w) for n, w in weights.items() if (m := re.fullmatch(rf"{prefix}\.(\d+)\.weight", n))}
         if not layers:
-            raise ValueError("it has no weights of " + prefix.replace("\\", ""))
+            raise AccError("it has no weights of " + prefix.replace("\\", ""))
         return [layers[i] for i in sorted(layers)]
 
     kwargs: dict[str, Any] = {}
@@ -255,7 +232,7 @@ def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any,
         kwargs["net_arch"] = hidden
         if algo == "qrdqn":
             if not isinstance(env.action_space, spaces.Discrete):
-                raise ValueError(f"its actions are discrete, not {env.action_space}")
+                raise AccError(f"its actions are discrete, not {env.action_space}")
             kwargs["n_quantiles"] = last // int(env.action_space.n)
     else:
         *critic, last = outputs(r"critic\.qf0")
@@ -268,5 +245,5 @@ def _architecture(algo: str, weights: Mapping[str, th.Tensor], env: gym.Env[Any,
     activation = str(told.get("activation_fn", "ReLU")) if isinstance(told, dict) else "ReLU"
     known = [cls for cls in ACTIVATIONS.values() if re.search(rf"\b{cls.__name__}\b", activation)]
     if not known:
-        raise ValueError(f"activation {activation} is not known here; if you trust the file: --trust-pickle")
+        raise AccError(f"activation {activation} is not known here; if you trust the file: --trust-pickle")
     return {**kwargs, "activation_fn": known[0]}

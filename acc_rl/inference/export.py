@@ -15,7 +15,9 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import nn
 
 from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.core.errors import AccError
 from acc_rl.inference.policy import Policy
+from acc_rl.nn.head import Law
 from acc_rl.store.files import write_whole
 from acc_rl.store.policy import acting_module
 
@@ -34,12 +36,8 @@ class _Acting(nn.Module):
         super().__init__()
         actor = acting_module(policy)
         if not isinstance(actor, (GaussianActor, DeterministicActor)):
-            raise ValueError(f"an actor of type {type(actor).__name__} cannot be exported")
-        self.space, self.extractor, self.net = (
-            policy.observation_space,
-            actor.features_extractor,
-            actor.net.sequential(0),
-        )
+            raise AccError(f"an actor of type {type(actor).__name__} cannot be exported")
+        self.space, self.extractor, self.net = policy.observation_space, actor.features_extractor, actor.net
         assert isinstance(policy.action_space, spaces.Box)
         self.shape = policy.action_space.shape
         self.n_actions = int(np.prod(self.shape))
@@ -47,7 +45,7 @@ class _Acting(nn.Module):
         self.register_buffer("high", th.as_tensor(policy.action_space.high.flatten()))
 
     def forward(self, observation: th.Tensor) -> th.Tensor:
-        outputs = self.net(self.extractor(preprocess_obs(observation, self.space)))
+        outputs = self.net(self.extractor(preprocess_obs(observation, self.space)))[0]
         unit = outputs[:, : self.n_actions].tanh()  # a Gaussian's means come first
         actions: th.Tensor = self.low + 0.5 * (unit + 1.0) * (self.high - self.low)
         return actions.reshape(-1, *self.shape)
@@ -63,7 +61,7 @@ class _Greedy(nn.Module):
 
     def forward(self, observation: th.Tensor) -> th.Tensor:
         q: th.Tensor = self.network(observation)
-        q = q.mean(dim=1) if q.dim() == 3 else q  # QR-DQN: (batch, atoms, actions)
+        q = Law(q.transpose(1, 2)).mean() if q.dim() == 3 else q  # QR-DQN: (batch, atoms, actions)
         return q.argmax(dim=1) + self.start
 
 
@@ -72,12 +70,12 @@ def export_onnx(policy: Policy, path: Path) -> float:
     try:
         import onnxruntime
     except ImportError:
-        raise ValueError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
+        raise AccError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: name the file to write")
+        raise AccError(f"{path} is a folder: name the file to write")
     space = policy.policy.observation_space
     if not isinstance(space, spaces.Box):
-        raise ValueError(f"a policy on {space} cannot be exported: only Box observations can")
+        raise AccError(f"a policy on {space} cannot be exported: only Box observations can")
     discrete = isinstance(policy.policy.action_space, spaces.Discrete)
     module = (_Greedy if discrete else _Acting)(policy.policy).eval()
     example = th.as_tensor(np.stack([space.sample() for _ in range(2)])).float()
@@ -100,6 +98,6 @@ def export_onnx(policy: Policy, path: Path) -> float:
     difference = float(np.abs(actions - policy(observations)).max())
     largest = 1.0 if isinstance(module, _Greedy) else max(1.0, float(module.high.abs().max()))
     if not difference < TOLERANCE * largest:
-        raise ValueError(f"the exported policy differs from torch's by {difference:g}: nothing was written")
+        raise AccError(f"the exported policy differs from torch's by {difference:g}: nothing was written")
     write_whole(path, file.getvalue())
     return difference

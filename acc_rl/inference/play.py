@@ -10,23 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from acc_rl.core.errors import AccError
+
 
 def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
     if episodes < 1:
-        raise ValueError(f"episodes is {episodes}, but must be >= 1")
+        raise AccError(f"episodes is {episodes}, but must be >= 1")
     if (
         video is None
         and sys.platform == "linux"
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
-        raise ValueError("there is no screen for a window: use --video FILE.mp4")
+        raise AccError("there is no screen for a window: use --video FILE.mp4")
     if video is not None:
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
 
     from acc_rl.inference.policy import load_policy
     from acc_rl.runs import envs
-    from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
+    from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
 
     policy = load_policy(folder)
     env = envs.make(env_id, render_mode="human" if video is None else "rgb_array")
@@ -34,12 +36,9 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
     try:
         for episode_seed in evaluation_seeds(seed, AFTERWARDS, episodes):
             result: dict[str, Any] = {"return": 0.0, "length": 0}
-            obs, ended = env.reset(seed=episode_seed)[0], False
-            while not ended:
-                obs, reward, terminated, truncated, _ = env.step(policy(obs))
-                result["return"] += float(reward)
+            for step in play_episodes(policy, [env], [episode_seed]):
+                result["return"] += step.reward
                 result["length"] += 1
-                ended = terminated or truncated
                 if writer is not None:
                     writer.append_data(_even(env.render()))
             yield result
@@ -54,7 +53,7 @@ def _writer(path: Path, fps: int) -> Any:
         import imageio
         import imageio_ffmpeg  # noqa: F401
     except ImportError:
-        raise ValueError("a video needs ffmpeg: pip install 'acc_rl[video]'") from None
+        raise AccError("a video needs ffmpeg: pip install 'acc_rl[video]'") from None
     return imageio.get_writer(path, fps=fps, macro_block_size=1)
 
 

@@ -1,4 +1,4 @@
-"""The squashed Gaussian of the soft actor-critics, with its gradient by hand."""
+"""The squashed Gaussian of the soft actor-critics."""
 
 from __future__ import annotations
 
@@ -12,29 +12,21 @@ EPS = 1e-6
 """as in SAC's first implementation, and SB3's: keeps the logarithm finite where tanh saturates"""
 
 
-def sample(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """a = tanh(mean + exp(log_std) * noise), log pi(a), (batch, n_actions) and (batch,), and what ``gradient`` needs.
+def sample(outputs: Tensor, noise: Tensor, exact: bool = False) -> tuple[Tensor, Tensor]:
+    """a = tanh(u), u = mean + exp(log_std) * noise, and log pi(a); (batch, n_actions) and (batch,).
 
     ``outputs`` are the means, then the logarithms of the standard deviations, (batch, 2 * n_actions); the latter are
-    clipped to [-20, 2].
+    clipped to [-20, 2]. log(1 - a^2) is computed as SB3 does, log(1 - a^2 + 1e-6), which has no gradient where tanh
+    saturates; ``exact``: as 2 * (log 2 - u - softplus(-2u)).
     """
     mean, raw = outputs.chunk(2, dim=1)
     assert mean.shape == noise.shape
     log_std = raw.clamp(LOG_STD_MIN, LOG_STD_MAX)
-    spread = log_std.exp() * noise
-    actions = (mean + spread).tanh_()
-    slope = 1 - actions.square()
-    inside = slope + EPS
-    log_prob = noise.square().mul_(-0.5).sub_(log_std).sub_(inside.log()).sum(1)
-    log_prob.sub_(0.5 * math.log(2 * math.pi) * mean.shape[1])
-    return actions, log_prob, (raw, spread, actions, slope, inside)
-
-
-def gradient(saved: tuple[Tensor, ...], d_actions: Tensor, d_log_prob: Tensor) -> Tensor:
-    """With respect to the outputs, (batch, 2 * n_actions)"""
-    raw, spread, actions, slope, inside = saved
-    d_log_prob = d_log_prob[:, None]
-    d_mean = (d_actions + 2 * d_log_prob * actions / inside).mul_(slope)
-    # zero where the clip acts
-    d_log_std = torch.ops.aten.hardtanh_backward((d_mean * spread).sub_(d_log_prob), raw, LOG_STD_MIN, LOG_STD_MAX)
-    return torch.cat((d_mean, d_log_std), dim=1)
+    u = torch.addcmul(mean, log_std.exp(), noise)
+    actions = u.tanh()
+    if exact:
+        slope = 2 * (math.log(2) - u - torch.nn.functional.softplus(-2 * u))
+    else:
+        slope = (1 - actions.square() + EPS).log()
+    log_prob = (-0.5 * noise.square() - log_std - slope).sum(1) - 0.5 * math.log(2 * math.pi) * mean.shape[1]
+    return actions, log_prob

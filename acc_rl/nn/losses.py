@@ -10,18 +10,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def squared_loss(q: Tensor, target: Tensor, factor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """``factor`` times the sum over critics of the mean over the batch of (Q - y)^2, and its gradient.
-
-    ``q`` is (n_critics, batch, 1), ``target`` the same or (batch, 1).
-    """
-    n_critics, batch, _ = q.shape
-    assert target.shape in ((batch, 1), (n_critics, batch, 1))
-    error = q - target
-    grad = error * (2 * factor / batch)
-    return 0.5 * torch.dot(error.flatten(), grad.flatten()), grad
-
-
 def quantile_huber_loss(z: Tensor, targets: Tensor) -> Tensor:
     """``quantile_huber(z, targets)[0]``, for autograd"""
     return _quantile_huber(z, targets)

@@ -17,7 +17,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.algos.estimates import value_estimate
+from acc_rl.algos.estimates import ModelEstimator, raw_transition
+from acc_rl.core.errors import AccError
 from acc_rl.core.value_error import LEFT_OUT, PER_RECORD, ValueErrorMeter
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds, summary
 from acc_rl.store import records
@@ -26,7 +27,7 @@ OnFault = Literal["stop", "warn"]
 
 
 class ValueErrorCallback(BaseCallback):
-    """Compares the critic's estimate of each pair, at the time it is met, with the return that follows.
+    """Compares the critic's estimate of each pair, at the time it is collected, with the return that follows.
 
     Works with every SB3 and sb3-contrib off-policy model that learns a Q. Each record (signed bias, absolute and
     normalised error over 1000 pairs) is logged under ``value_error/`` and, if ``path`` is given, appended there.
@@ -44,47 +45,56 @@ class ValueErrorCallback(BaseCallback):
         self._watched: OffPolicyAlgorithm | None = None
 
     def _on_training_start(self) -> None:
-        self.estimate = value_estimate(self.model)
+        self.critic = ModelEstimator(self.model)
         if self.meter is None:
             self.meter = self._new_meter()
-        elif self.locals["reset_num_timesteps"] or self.model is not self._watched:  # the envs were reset
-            self.meter.forget_open(self.model.n_envs)
+        elif self.model is not self._watched or getattr(
+            self.model, "envs_were_reset", self.locals["reset_num_timesteps"]
+        ):
+            self.meter.episodes.forget_open(self.model.n_envs)
         self._watched = self.model
 
     def _new_meter(self) -> ValueErrorMeter:
-        return ValueErrorMeter(self.model.n_envs, self.model.gamma, self.left_out, self.per_record)
+        model = self.model
+        return ValueErrorMeter(model.n_envs, model.gamma, self.left_out, self.per_record, getattr(model, "n_steps", 1))
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.meter is None else self.meter.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
         self.model = self._watched = model
+        self.critic = ModelEstimator(model)
         self.meter = self._new_meter()
         if state:
             self.meter.load_state_dict(state)
 
+    def cut(self, index: int, final: Any) -> None:
+        """Close the open episode of one env as if a time limit had cut it."""
+        if self.meter is not None:
+            self.meter.cut(index, final, self.critic)
+
     def _on_step(self) -> bool:
         # before the transition is stored: _last_obs is still s_t, and the weights are those that chose the action
         assert self.meter is not None
-        assert self.model._last_obs is not None
         start = time.perf_counter()
-        with th.no_grad():
-            obs = obs_as_tensor(self.model._last_obs, self.model.device)
-            actions = th.as_tensor(self.locals["buffer_actions"], device=self.model.device)
-            values = self.estimate(obs, actions).cpu().numpy()
-        infos, normalizer = self.locals["infos"], self.model.get_vec_normalize_env()
-        rewards = self.locals["rewards"]
-        if normalizer is not None:  # the critic learns from rewards that are scaled when they are sampled
-            rewards = normalizer.normalize_reward(normalizer.get_original_reward())
-        cut = [info.get("TimeLimit.truncated", False) for info in infos]
-        for record in self.meter.add(values, rewards, self.locals["dones"], cut):
+        names = ("buffer_actions", "new_obs", "rewards", "dones", "infos")
+        transition = raw_transition(self.model, *(self.locals[name] for name in names))
+        for record in self.meter.add(transition, self._estimates(), self.critic):
             row = {"step": self.num_timesteps, **record}
-            for key in ("bias", "absolute", "normalised"):
+            for key in ("bias", "bias_soft", "absolute", "relative", "normalised"):
                 self.logger.record(f"value_error/{key}", row[key])
             if self.rows is not None:
                 self.rows.append(row)
         self.seconds += time.perf_counter() - start
         return True
+
+    def _estimates(self) -> Any:
+        model = self.model
+        assert model._last_obs is not None
+        with th.no_grad():
+            obs = obs_as_tensor(model._last_obs, model.device)
+            actions = th.as_tensor(self.locals["buffer_actions"], device=model.device)
+            return self.critic.value(obs, actions).cpu().numpy()
 
 
 class EvaluationCallback(BaseCallback):
@@ -223,7 +233,7 @@ class DivergenceCallback(BaseCallback):
         self.warned = True
 
 
-class Diverged(ValueError):
+class Diverged(AccError):
     """Training made no sense any more."""
 
 

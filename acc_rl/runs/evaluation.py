@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from acc_rl.core.episodes import join
+from acc_rl.core.errors import SettingError
 from acc_rl.runs.envs import EVALUATION, episode_seed, make
 
 Act = Callable[[Any], Any]
@@ -18,28 +20,52 @@ AFTERWARDS = 2**31 - 1
 AT_ONCE = 50
 
 
-def evaluate(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """One episode per env, in step with each other so that the policy acts for all in one call.
+@dataclass(frozen=True)
+class Step:
+    """One transition of one of the envs."""
 
-    Gives return and length of each, and whether ``info["success"]`` (or "is_success") was ever true where it is told.
-    """
-    episodes: list[dict[str, Any]] = [{"seed": seed, "return": 0.0, "length": 0} for seed in seeds]
+    env: int
+    """which of the envs"""
+    row: int
+    """its place in the batch that the policy has just acted for"""
+    observation: Any
+    reward: float
+    next_observation: Any
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, Any]
+
+    @property
+    def ended(self) -> bool:
+        return self.terminated or self.truncated
+
+
+def play_episodes(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> Iterator[Step]:
+    """One episode per env, in step with each other so that the policy acts for all in one call."""
     observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
     running = list(range(len(seeds)))
     while running:
         actions = act(join([observations[i] for i in running], np.stack))
         still = []
-        for i, action in zip(running, actions, strict=True):
+        for row, (i, action) in enumerate(zip(running, actions, strict=True)):
+            before = observations[i]
             observations[i], reward, terminated, truncated, info = envs[i].step(action)
-            episode = episodes[i]
-            episode["return"] += float(reward)
-            episode["length"] += 1
-            success = info.get("success", info.get("is_success"))
-            if success is not None:
-                episode["success"] = bool(success) or episode.get("success", False)
+            yield Step(i, row, before, float(reward), observations[i], bool(terminated), bool(truncated), info)
             if not (terminated or truncated):
                 still.append(i)
         running = still
+
+
+def evaluate(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return and length of each episode, and whether ``info["success"]`` (or "is_success") was ever true."""
+    episodes: list[dict[str, Any]] = [{"seed": seed, "return": 0.0, "length": 0} for seed in seeds]
+    for step in play_episodes(act, envs, seeds):
+        episode = episodes[step.env]
+        episode["return"] += step.reward
+        episode["length"] += 1
+        success = step.info.get("success", step.info.get("is_success"))
+        if success is not None:
+            episode["success"] = bool(success) or episode.get("success", False)
     return episodes
 
 
@@ -65,7 +91,7 @@ def summary(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def evaluate_task(act: Act, env_id: str, episodes: int, seed: int) -> dict[str, Any]:
     """The summary of test episodes after training"""
     if episodes < 1:
-        raise ValueError(f"episodes is {episodes}, but must be >= 1")
+        raise SettingError(f"episodes is {episodes}, but must be >= 1")
     seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
     made = [make(env_id) for _ in range(min(episodes, AT_ONCE))]
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-from acc_rl.core.bias import AdaptiveBias
+from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs.callbacks import EvaluationCallback
+
+SHORT = {"dropped_per_net": "d"}
 
 
 def say(console: Console, line: str) -> None:
@@ -72,11 +73,13 @@ class ProgressCallback(BaseCallback):
         parts = [f"{done}/{self.total}", f"{rate:.0f} steps/s"]
         if self.evaluation.last is not None:
             parts.append(f"evaluation {self.evaluation.last['mean_return']:.1f}")
-        metrics: dict[str, Any] = dict(self.model.bias_metrics()) if hasattr(self.model, "bias_metrics") else {}
-        if "dropped_per_net" in metrics:
-            parts.append(f"d {metrics['dropped_per_net']:.2f}")
-        elif isinstance(getattr(self.model, "bias_rule", None), AdaptiveBias):
-            parts.append(f"beta {metrics['beta']:.2f}")
+        if not isinstance(self.model, Calibrated):
+            return parts
+        metrics, knob = self.model.calibration.metrics(), self.model.calibration.knob
+        if knob.shown_as != "beta" or self.model.calibration.controller.adapts:
+            parts.append(f"{SHORT.get(knob.shown_as, knob.shown_as)} {metrics[knob.shown_as]:.2f}")
+        if metrics.get("at_limit"):
+            parts.append("at its limit")
         if "gap" in metrics:
             parts.append(f"gap {metrics['gap']:+.2f}")
         return parts

@@ -17,7 +17,7 @@ from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs.callbacks import Diverged, ValueErrorCallback
 from acc_rl.runs.interrupt import StopRequest
 from acc_rl.runs.provenance import versions
-from acc_rl.runs.state import gather, restore, restore_late
+from acc_rl.runs.state import fingerprints, gather, require_declared, restore, restore_late
 from acc_rl.store.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from acc_rl.store.records import Rows
 
@@ -66,6 +66,7 @@ class CheckpointCallback(BaseCallback):
         self.seconds = 0.0
         """time spent on it"""
         self.next, self.saved, self.resumed = every, -1, -1
+        self._before: dict[str, bytes] | None = None
 
     # --- going on ---
 
@@ -85,9 +86,9 @@ class CheckpointCallback(BaseCallback):
             fresh = restore(model, found.state)
             for name, part in self.parts.items():
                 part.load_state_dict(found.state["parts"][name], model)
-                if isinstance(part, ValueErrorCallback) and part.meter is not None:
-                    for index in fresh:
-                        part.meter.cut(index)
+                if isinstance(part, ValueErrorCallback):
+                    for index, final in fresh.items():
+                        part.cut(index, final)
             for rows in self.rows:
                 rows.cut(found.manifest["records"][rows.path.name])
             self.clock.before = float(found.manifest["seconds"])
@@ -101,6 +102,9 @@ class CheckpointCallback(BaseCallback):
         return found.step
 
     # --- saving ---
+
+    def _on_training_start(self) -> None:
+        self._before = fingerprints(self.model)
 
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps >= self.next:
@@ -121,9 +125,11 @@ class CheckpointCallback(BaseCallback):
         if step == self.saved and not again:
             return
         start = time.perf_counter()
+        if self._before is not None:
+            require_declared(self.model, self._before)
         for name, weights in self.model.policy.state_dict().items():
             if not th.isfinite(weights).all():
-                raise Diverged(f"{name} is no longer finite at step {step}: the checkpoint before it is kept")
+                raise Diverged(f"{name} is non-finite at step {step}: the checkpoint before it is kept")
         try:
             for rows in self.rows:
                 rows.flush(sync=True)
@@ -179,4 +185,4 @@ def _warn_of_differences(found: Checkpoint) -> None:
     differ = [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
     if differ:
         told = ", ".join(differ)
-        warnings.warn(f"going on, but not to the bit: {told}", stacklevel=3)
+        warnings.warn(f"resumed, but not bit-identical: {told}", stacklevel=3)

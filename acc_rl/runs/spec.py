@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import tyro
 
 from acc_rl.algos.registry import find
-from acc_rl.core.bias import BiasSettings
 from acc_rl.core.checks import hint, is_number, is_whole
+from acc_rl.core.controller import CONTROLLERS
+from acc_rl.core.errors import SettingError
+from acc_rl.core.settings import BiasSettings
 
 Allowed = tuple[str, Callable[[Any], bool]]
 """what a value may be, in words and as a test"""
@@ -44,7 +46,7 @@ def _require(part: Any, ranges: Mapping[str, Allowed]) -> None:
     for name, (allowed, holds) in ranges.items():
         value = getattr(part, name)
         if value is not None and not holds(value):
-            raise ValueError(f"{name} is {value!r}, but must be {allowed}")
+            raise SettingError(f"{name} is {value!r}, but must be {allowed}")
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,10 @@ class Settings:
     """hidden sizes of the critics"""
     activation: Literal["relu", "tanh", "elu", "silu"] | None = None
     """activation of all nets"""
+    nets: Literal["mlp", "layernorm", "simba"] | None = None
+    """kind of the nets: plain, with LayerNorm, or residual blocks with LayerNorm as in SimBa"""
+    controller: Literal["acc", "fixed"] | None = None
+    """who turns beta: ACC's rule, or nobody"""
 
     def __post_init__(self) -> None:
         _require(self, SETTINGS)
@@ -129,47 +135,6 @@ SETTINGS: Mapping[str, Allowed] = {
     "target_entropy": NUMBER,
     **dict.fromkeys(("pi", "qf"), SIZES),
 }
-
-
-@dataclass(frozen=True)
-class Bias:
-    """Settings of the bias rule; what is not given stays at the algorithm's default."""
-
-    start: float | None = None
-    """beta before the first update"""
-    range: tuple[float, float] | None = None
-    """smallest and largest beta"""
-    lr: float | None = None
-    """step of beta for a gap as large as usual"""
-    update_interval: int | None = None
-    """env steps between two updates, at least"""
-    start_step: int | None = None
-    """env steps before the first update"""
-    pairs_kept: int | None = None
-    """state-action pairs that stay for the next update"""
-    moving_average: float | None = None
-    """weight of the newest gap in the scale"""
-    returns: Literal["plain", "soft"] | None = None
-    """soft: with the entropy bonus that a soft critic contains"""
-    tail: str | None = None
-    """after a time limit: none, bootstrap, or drop:N to leave the last N pairs out"""
-
-    def __post_init__(self) -> None:
-        given = self.given()
-        if self.range is None:  # which start must be in, and which the algorithm decides
-            given.pop("start", None)
-        elif self.start is None:
-            given["start"] = self.range[0]
-        BiasSettings().merged(given)
-
-    def given(self) -> dict[str, Any]:
-        """What is given, in the form of ``BiasSettings``"""
-        given = _given(self)
-        if drop := re.fullmatch(r"drop:([0-9]+)", str(self.tail)):
-            given["tail"] = ("drop", int(drop[1]))
-        elif self.tail not in (None, "none", "bootstrap"):
-            raise ValueError(f"bias.tail is {self.tail!r}, but must be none, bootstrap or drop:N with a whole N >= 1")
-        return given
 
 
 @dataclass(frozen=True)
@@ -199,7 +164,7 @@ class RunSpec:
     device: str = "auto"
     """cpu, cuda or auto"""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
-    bias: Bias = field(default_factory=Bias)
+    bias: BiasSettings = field(default_factory=BiasSettings)
 
     def __post_init__(self) -> None:
         if self.env is not tyro.MISSING:  # which a file may leave to the command line
@@ -256,17 +221,17 @@ def task_bias(env: str) -> dict[str, Any]:
 def from_dict(content: Mapping[str, Any]) -> RunSpec:
     """A spec from JSON or TOML; an unknown name is an error that suggests the nearest."""
     values = dict(content)
-    parts: dict[str, type[Any]] = {"settings": Settings, "bias": Bias}
+    parts: dict[str, type[Any]] = {"settings": Settings, "bias": BiasSettings}
     for name, cls in parts.items():
         part = values.get(name, {})
         if not isinstance(part, Mapping):
-            raise ValueError(f"{name} is {part!r}, but must be a table of settings")
+            raise SettingError(f"{name} is {part!r}, but must be a table of settings")
         _known(part, cls, f"{name}.")
         values[name] = cls(**{key: _typed(cls, key, each, f"{name}.") for key, each in part.items()})
     _known(values, RunSpec)
     values = {key: each if key in parts else _typed(RunSpec, key, each) for key, each in values.items()}
     if "env" not in values:
-        raise ValueError("env is missing: name the task to learn")
+        raise SettingError("env is missing: name the task to learn")
     return RunSpec(**values)
 
 
@@ -274,7 +239,7 @@ def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:
     names = [each.name for each in fields(cls)]
     for name in values:
         if name not in names:
-            raise ValueError(f"unknown setting {prefix}{name}; {hint(name, names, prefix=prefix)}")
+            raise SettingError(f"unknown setting {prefix}{name}; {hint(name, names, prefix=prefix)}")
 
 
 def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
@@ -289,7 +254,7 @@ def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
     if value is tyro.MISSING or any(_fits(value, option) for option in options):
         return value
     told = " or ".join("nothing" if option is NoneType else _told(option) for option in options)
-    raise ValueError(f"{prefix}{name} is {value!r}, but must be {told}")
+    raise SettingError(f"{prefix}{name} is {value!r}, but must be {told}")
 
 
 def as_whole(value: Any) -> Any:
@@ -316,7 +281,7 @@ def _told(option: Any) -> str:
     return names.get(option, "a list of numbers")
 
 
-def _given(part: Settings | Bias) -> dict[str, Any]:
+def _given(part: Settings | BiasSettings) -> dict[str, Any]:
     return {key: value for key, value in asdict(part).items() if value is not None}
 
 
@@ -326,22 +291,26 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).replace("/", "-")
 
 
+def adapts(spec: RunSpec) -> bool:
+    """Whether the controller of the run turns beta, or the gap is only measured"""
+    return CONTROLLERS[spec.settings.controller or find(spec.algo).controller].adapts
+
+
 def check_effect(spec: RunSpec) -> None:
     """An error for what is given and would do nothing"""
     settings, bias = spec.settings, spec.bias
-    if not find(spec.algo).adapts:
-        # TQC counts the dropped atoms from the upper end of the range
-        for name in ("start", "lr") if find(spec.algo).class_name == "TQC" else ("start", "range", "lr"):
+    if not adapts(spec):
+        for name in ("range", "lr"):
             if (value := getattr(bias, name)) is not None:
-                raise ValueError(
+                raise SettingError(
                     f"bias.{name} is {value!r}, but {spec.algo} does not adapt its beta: "
                     "leave it out, or take an algorithm whose name begins with acc"
                 )
     for name in ("sde_sample_freq", "use_sde_at_warmup"):
         if (value := getattr(settings, name)) and not settings.use_sde:
-            raise ValueError(f"{name} is {value!r}, but does nothing without use_sde: leave it out, or set that too")
+            raise SettingError(f"{name} is {value!r}, but does nothing without use_sde: leave it out, or set that too")
     if settings.target_entropy is not None and not (settings.ent_coef or "auto").startswith("auto"):
-        raise ValueError(
+        raise SettingError(
             f"target_entropy is {settings.target_entropy!r}, but ent_coef is fixed at {settings.ent_coef}: "
             "leave one of them out, or set ent_coef to auto"
         )
@@ -355,5 +324,5 @@ def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
     if ent_coef is not None and not ent_coef.startswith("auto"):
         given["ent_coef"] = float(ent_coef)
     bias = {**task_bias(spec.env), **spec.bias.given()}
-    arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation")}
+    arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation", "nets")}
     return {**arguments, **({"bias": bias} if bias else {})}

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import warnings
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch as th
-from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
+from stable_baselines3.common.noise import (
+    ActionNoise,
+    NormalActionNoise,
+    OrnsteinUhlenbeckActionNoise,
+    VectorizedActionNoise,
+)
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.vec_env import VecNormalize
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.core.episodes import Observations, at
+from acc_rl.core.episodes import Observations, copied, index_observations
+from acc_rl.core.errors import AccError
 
-CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
-"""numbers of the model that belong to the call of ``learn``, not to the run"""
+RUNNING = (
+    "num_timesteps",
+    "_episode_num",
+    "_n_updates",
+    "_n_calls",
+    "exploration_rate",
+    "_current_progress_remaining",
+)
+"""what SB3's algorithms count"""
+CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start", "ep_info_buffer", "ep_success_buffer")
+"""what belongs to the call of ``learn``, or is saved by name"""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 NOISE = ("exploration_mat", "exploration_matrices")
 LOG = ("name_to_value", "name_to_count", "name_to_excluded")
 STATISTICS = ("mean", "var", "count")
+
+
+class UndeclaredState(AccError):
+    """An attribute changed during training that no checkpoint keeps."""
 
 
 def gather(model: Calibrated) -> dict[str, Any]:
@@ -32,13 +54,12 @@ def gather(model: Calibrated) -> dict[str, Any]:
     return {
         "parameters": model.get_parameters(),
         "variables": {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]},
-        "numbers": {k: v for k, v in vars(model).items() if type(v) in (int, float, bool) and k not in CLOCKED},
+        "attributes": {name: _plain(getattr(model, name)) for name in _declared(model)},
         "last": {name: getattr(model, name) for name in LAST},
         # how long episodes took by the clock is no state
         "episodes": [{k: v for k, v in each.items() if k != "t"} for each in model.ep_info_buffer or ()],
         "successes": list(model.ep_success_buffer or ()),
         "metrics": {name: list(each) for name, each in model._metrics.items()},
-        "bias_metrics": model._bias_metrics,
         "log": {name: dict(getattr(model.logger, name)) for name in LOG},
         "envs": [_position(model, i) for i in range(model.n_envs)],
         "normalizer": None if normalizer is None else _normalizer_state(normalizer),
@@ -46,31 +67,76 @@ def gather(model: Calibrated) -> dict[str, Any]:
     }
 
 
-def restore(model: Calibrated, state: Mapping[str, Any]) -> list[int]:
+def restore(model: Calibrated, state: Mapping[str, Any]) -> dict[int, Observations]:
     """Everything but the random streams and the log, which ``learn`` still uses: ``restore_late`` sets these.
 
-    Gives the envs that could not be brought back to where they were and have begun new episodes.
+    Gives the last observation of each env that could not be brought back to where it was and has started anew.
     """
     model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
     with th.no_grad():
         for name, value in state["variables"].items():
             recursive_getattr(model, name).copy_(value)
-    known = vars(model)
-    for name, value in state["numbers"].items():
-        if type(known.get(name)) not in (int, float, bool):
-            raise ValueError(f"the model has no number {name!r}")
-        setattr(model, name, value)
+    for name in _declared(model):
+        setattr(model, name, _like(getattr(model, name), state["attributes"][name]))
     for name in LAST:
         setattr(model, name, state["last"][name])
     window = model._stats_window_size
     model.ep_info_buffer = deque(state["episodes"], maxlen=window)
     model.ep_success_buffer = deque(state["successes"], maxlen=window)
     model._metrics = {name: (total.to(model.device), count) for name, (total, count) in state["metrics"].items()}
-    model._bias_metrics = dict(state["bias_metrics"])
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
         _restore_normalizer(normalizer, state["normalizer"])
-    return [i for i, position in enumerate(state["envs"]) if not _go_to(model, i, position)]
+    lost = {i: _go_to(model, i, position) for i, position in enumerate(state["envs"])}
+    return {i: last for i, last in lost.items() if last is not None}
+
+
+# --- attributes: what is declared is saved, and what is not must not change ---
+
+
+def _declared(model: Calibrated) -> list[str]:
+    return [name for name in (*RUNNING, *model.state_attributes) if hasattr(model, name)]
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, (deque, set)) else value
+
+
+def _like(before: Any, value: Any) -> Any:
+    """As a file gave it, in the type that the attribute has"""
+    if isinstance(before, deque):
+        return deque(value, maxlen=before.maxlen)
+    return type(before)(value) if isinstance(before, (set, np.generic)) else value
+
+
+def fingerprints(model: Calibrated) -> dict[str, bytes]:
+    """A digest of each attribute that no checkpoint keeps, by its name"""
+    state_dicts, variables = model._get_torch_save_params()
+    kept = {
+        *_declared(model),
+        *LAST,
+        *CLOCKED,
+        *model._excluded_save_params(),
+        *state_dicts,
+        *variables,
+    }
+    kept |= {"action_noise"} if _noise_is_known(model.action_noise) else set()
+    found = {}
+    for name, value in vars(model).items():
+        if name not in kept:
+            with suppress(Exception):  # what cannot be pickled cannot be compared either
+                found[name] = hashlib.sha256(cloudpickle.dumps(value)).digest()
+    return found
+
+
+def require_declared(model: Calibrated, before: Mapping[str, bytes]) -> None:
+    """Raise UndeclaredState if an attribute is not what it was when ``fingerprints`` was called"""
+    for name, digest in fingerprints(model).items():
+        if before.get(name) != digest:
+            raise UndeclaredState(
+                f"{name} of {type(model).__name__} has changed during training, but no checkpoint keeps it: add it to "
+                f"the class's state_attributes (plain data), or keep it out of the model"
+            )
 
 
 # --- random streams ---
@@ -114,6 +180,12 @@ def _restore_random(model: Calibrated, state: Mapping[str, Any]) -> None:
             setattr(model.actor.action_dist, name, value.to(model.device))
 
 
+def _noise_is_known(noise: ActionNoise | None) -> bool:
+    if isinstance(noise, VectorizedActionNoise):
+        return all(map(_noise_is_known, noise.noises))
+    return noise is None or type(noise) in (NormalActionNoise, OrnsteinUhlenbeckActionNoise)
+
+
 def _noise_state(noise: ActionNoise | None) -> Any:
     """Most noise draws from numpy's stream and has no state; Ornstein-Uhlenbeck remembers its last value."""
     if isinstance(noise, VectorizedActionNoise):
@@ -140,14 +212,14 @@ def _position(model: Calibrated, index: int) -> Any:
         return None
 
 
-def _go_to(model: Calibrated, index: int, position: Any) -> bool:
-    """Whether the env is where it was; otherwise its episode is closed as cut by a time limit and a new one begun."""
+def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
+    """None if the env is where it was; otherwise its last observation, where the episode is closed as truncated."""
     assert model.env is not None
     if position is not None and model.env.env_method("go_to", position, indices=index)[0]:
-        return True
+        return None
     warnings.warn(
         f"env {index} could not be brought back to where it was (its episodes do not follow from seed and actions): "
-        "the open episode is closed as truncated and a new one begun; the run is no longer the same to the bit",
+        "the open episode is closed as truncated and a new one started; the run is no longer bit-identical",
         stacklevel=4,
     )
     assert model.replay_buffer is not None
@@ -156,13 +228,14 @@ def _go_to(model: Calibrated, index: int, position: Any) -> bool:
     assert before is not None
     model.replay_buffer.dones[model.replay_buffer.pos - 1, index] = 1
     model.replay_buffer.timeouts[model.replay_buffer.pos - 1, index] = 1
-    model.tracker.cut(index, at(before, index))
+    last = copied(index_observations(before, index))
+    model.calibration.episodes.cut(index, last)
     fresh = model.env.env_method("reset", indices=index)[0][0]
     _put(before, index, fresh)
     if normalizer is not None:
         assert model._last_obs is not None
         _put(model._last_obs, index, normalizer.normalize_obs(fresh))
-    return False
+    return last
 
 
 def _put(observations: Observations, index: int, fresh: Observations) -> None:

@@ -13,6 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
+from acc_rl.core.errors import AccError
 from acc_rl.store import records
 from acc_rl.store.files import write_whole
 
@@ -26,12 +27,18 @@ def policy_arguments(settings: Mapping[str, Any], discrete: bool) -> dict[str, A
     sizes = {name: list(settings[name]) for name in ("pi", "qf") if settings.get(name) is not None}
     if discrete and sizes:
         if "pi" in sizes:
-            raise ValueError("pi is given, but an algorithm for discrete actions has no actor: use qf")
+            raise AccError("pi is given, but an algorithm for discrete actions has no actor: use qf")
         arguments["net_arch"] = sizes["qf"]
     elif sizes:
         arguments["net_arch"] = sizes
     if settings.get("activation") is not None:
         arguments["activation_fn"] = ACTIVATIONS[settings["activation"]]
+    if settings.get("nets") is not None:
+        if discrete:
+            raise AccError(
+                f"nets is {settings['nets']!r}, but algorithms for discrete actions have SB3's own: leave it out"
+            )
+        arguments["nets"] = settings["nets"]
     return arguments
 
 
@@ -55,7 +62,7 @@ def acting_module(policy: BasePolicy) -> nn.Module:
         module = getattr(policy, name, None)
         if isinstance(module, nn.Module):
             return module
-    raise ValueError(f"{type(policy).__name__} has no actor, q_net or quantile_net")
+    raise AccError(f"{type(policy).__name__} has no actor, q_net or quantile_net")
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
@@ -66,7 +73,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.Dict):
         return {"type": "Dict", "spaces": {key: space_to_json(each) for key, each in space.spaces.items()}}
-    raise ValueError(f"a policy on {space} cannot be written: only Box, Discrete and Dict spaces can")
+    raise AccError(f"a policy on {space} cannot be written: only Box, Discrete and Dict spaces can")
 
 
 def space_from_json(content: Mapping[str, Any]) -> Any:
@@ -78,7 +85,7 @@ def space_from_json(content: Mapping[str, Any]) -> Any:
         return spaces.Discrete(content["n"], start=content["start"])
     if content["type"] == "Dict":
         return spaces.Dict({key: space_from_json(each) for key, each in content["spaces"].items()})
-    raise ValueError(f"unknown space {content['type']!r}")
+    raise AccError(f"unknown space {content['type']!r}")
 
 
 def nets(policy_kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from acc_rl.algos.registry import find
-from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.spec import RunSpec, adapts
 from acc_rl.store import records
 from acc_rl.store.lock import taken
 from acc_rl.study.folder import Study
@@ -62,7 +61,7 @@ def run_status(study: Study, spec: RunSpec) -> RunStatus:
         evaluation.get("mean_return"),
         evaluation.get("success"),
         training.get("dropped_per_net"),
-        training.get("beta") if find(spec.algo).adapts else None,
+        training.get("beta") if adapts(spec) else None,
         seconds,
         None if rate is None else rate * (spec.steps - step),
         len(tried),

@@ -18,14 +18,18 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from acc_rl.core.bias import AdaptiveBias, BiasSettings
+from acc_rl.core.controller import Calibrating, Evidence
 from acc_rl.core.episodes import discounted_returns
+from acc_rl.core.errors import SettingError
+from acc_rl.core.settings import PAPER, BiasSettings
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 ALGORITHMS = ("Q-learning", "double Q-learning", "ACC")
-SETTINGS = BiasSettings(start=0.5, range=(0.0, 1.0), lr=0.02, update_interval=100, start_step=0, pairs_kept=500)
+SETTINGS = PAPER.merged(
+    BiasSettings(start=0.5, range=(0.0, 1.0), lr=0.02, update_interval=100, start_step=0, pairs_kept=500)
+)
 """the library's values for a range of 1; episodes are short, so the rule looks ten times as often as in the paper"""
 START = 0
 DRAWN = 1000
@@ -160,7 +164,11 @@ class Calibrators:
 
     def __init__(self, task: Task, steps: int, seeds: int, settings: BiasSettings) -> None:
         self.task, self.settings = task, settings
-        self.rules = [AdaptiveBias(settings) for _ in range(seeds)]
+        self.rules = [Calibrating() for _ in range(seeds)]
+        for rule in self.rules:
+            rule.begin(settings)
+        self.updated = [0] * seeds
+        """step of the last update"""
         self.beta = np.full(seeds, settings.start)
         self.states, self.actions = np.zeros((2, seeds, steps), dtype=np.int64)
         self.rewards, self.returns = np.zeros((2, seeds, steps))
@@ -179,7 +187,7 @@ class Calibrators:
             self.returns[i, episode] = discounted_returns(self.rewards[i, episode], self.task.gamma)
             self.starts[i].append(self.begun[i])
             self.begun[i] = self.step
-            if self.rules[i].due(self.step):
+            if self.settings.due(self.step, self.updated[i]):
                 self._update(i, q[i])
         return self.beta
 
@@ -187,8 +195,11 @@ class Calibrators:
         """gap = mean of R(s, a) - Q(s, a) over the kept episodes; then the oldest of them go"""
         starts, kept = self.starts[i], slice(self.starts[i][0], self.step)
         estimates = q[self.states[i, kept], self.actions[i, kept]]
-        self.rules[i].update(float((self.returns[i, kept] - estimates).mean()), self.step)
+        gap = float((self.returns[i, kept] - estimates).mean())
+        self.rules[i].measured(Evidence(gap, float("nan"), self.step))
+        self.updated[i] = self.step
         self.beta[i] = self.rules[i].beta
+        assert self.settings.pairs_kept is not None
         while starts and self.step - starts[0] > self.settings.pairs_kept:
             starts.popleft()
 
@@ -243,4 +254,4 @@ def _values(task: Task, tables: Tables) -> tuple[Floats, Floats]:
 
 def _require(field: str, value: object, ok: bool, allowed: str) -> None:
     if not ok:
-        raise ValueError(f"{field} is {value!r}, but must be {allowed}")
+        raise SettingError(f"{field} is {value!r}, but must be {allowed}")

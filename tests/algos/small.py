@@ -16,8 +16,11 @@ OWN = {
     "acc-sac": {},
     "sac": {},
     "acc-ddpg": {},
+    "ddpg": {},
     "acc-dqn": {"target_update_interval": 40},
+    "dqn": {"target_update_interval": 40},
     "acc-qrdqn": {"target_update_interval": 40},
+    "qrdqn": {"target_update_interval": 40},
 }
 KINDS = {name: REGISTRY[name].module for name in OWN}
 SOFT = [name for name, kind in KINDS.items() if kind in ("tqc", "sac")]

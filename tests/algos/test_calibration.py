@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import sb3_contrib
 import torch as th
-from small import ADAPTIVE, BIAS, OWN, SOFT, ShortPendulum, make
+from small import ADAPTIVE, BIAS, OWN, SOFT, DiscretePendulum, ShortPendulum, make
+from stable_baselines3.common.callbacks import BaseCallback
 from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap
 
-from acc_rl import AnyQ
+from acc_rl import AnyQ, Controller, ValueErrorCallback
+from acc_rl.algos.registry import REGISTRY
 
 # the missing tail of the return at step t is gamma^(LIMIT - t) * Q
 MISSING = np.array([GAMMA ** (LIMIT - t) * Q for t in range(LIMIT)])
@@ -76,7 +78,7 @@ def test_targets_grow_with_beta(name):
         for beta in np.linspace(*model.bias.range, 5):
             th.manual_seed(0)
             with th.no_grad():
-                means.append(model.td_target(batch, float(beta)).mean().item())
+                means.append(model.td_target(batch, float(beta)).mean().mean().item())
         assert means == sorted(means)
         spans.append(means[-1] - means[0])
     assert max(spans) > 0
@@ -84,9 +86,9 @@ def test_targets_grow_with_beta(name):
 
 def test_a_tail_longer_than_the_episodes_says_so_and_keeps_no_more_than_it_may():
     model = make("acc", ShortPendulum(), bias={**BIAS, "tail": ("drop", 20)}, learning_starts=10**6)
-    with pytest.warns(UserWarning, match=r"bias.tail is \('drop', 20\), which leaves no pair"):
+    with pytest.warns(UserWarning, match="bias.tail is drop:20, which leaves no pair"):
         model.learn(1000)
-    assert model.tracker.n_pairs <= BIAS["pairs_kept"]
+    assert model.calibration.episodes.n_pairs <= BIAS["pairs_kept"]
     assert model.beta == model.bias.start
 
 
@@ -97,7 +99,7 @@ def test_time_limits_that_are_terminals_for_the_critic_have_no_tail():
         model = make("td3", ShortPendulum(), replay_buffer_kwargs=kwargs, bias={**BIAS, "tail": "bootstrap"}, seed=0)
         model.tail_value = lambda obs: th.full((len(obs),), 1000.0)
         model.learn(110)
-        returns.append(model._bias_metrics["mean_return"])
+        returns.append(model.calibration.measured["mean_return"])
     expected = 1000 * np.mean([0.99 ** (20 - t) for t in range(20)])
     assert returns[0] - returns[1] == pytest.approx(expected, rel=1e-4)
 
@@ -105,4 +107,129 @@ def test_time_limits_that_are_terminals_for_the_critic_have_no_tail():
 def test_any_q_in_front_of_the_tqc_of_sb3_contrib():
     model = type("ShiftedTQC", (AnyQ, sb3_contrib.TQC), {})("MlpPolicy", ShortPendulum(), learning_starts=60, bias=BIAS)
     model.learn(200)
-    assert model.bias_rule.last_update > 0
+    assert model.calibration.last_update > 0
+
+
+class StopAt(BaseCallback):
+    """Ends ``learn`` at a step, before its transition is stored."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def _on_step(self):
+        return self.num_timesteps != self.step
+
+
+class CountingPendulum(ShortPendulum):
+    """Rewards of 1, so that a return shows how long an episode was."""
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 1.0, terminated, truncated, info
+
+
+@pytest.mark.parametrize("stop", [40, 45])
+def test_a_callback_that_ends_learning_does_not_glue_episodes(stop):
+    model = make("acc", CountingPendulum(), learning_starts=10**6)
+    model.learn(1000, callback=StopAt(stop))
+    model.learn(200, reset_num_timesteps=False)
+    lengths = [len(e) for e in model.calibration.episodes.episodes]
+    assert set(lengths) == {20}
+    assert len(lengths) >= 8
+
+
+def test_value_errors_do_not_glue_episodes_either():
+    model, meter = (
+        make("acc", CountingPendulum(), learning_starts=10**6, gamma=1.0),
+        ValueErrorCallback(left_out=0, per_record=20),
+    )
+    for _ in range(3):
+        model.learn(1000, callback=[meter, StopAt(model.num_timesteps + 30)], reset_num_timesteps=False)
+    assert {len(e) for e in model.calibration.episodes.episodes} == {20}
+    assert meter.meter.pairs == 60
+    assert {len(steps) for steps in meter.meter.episodes._open} == {10}
+
+
+def test_short_calls_of_learn_calibrate_too_and_keep_no_more_than_they_may():
+    model = make("acc", ShortPendulum(), learning_starts=10**6)
+    for _ in range(20):
+        model.learn(60)  # SB3 counts from zero each time
+    assert model.calibration.clock == 1200
+    assert model.calibration.last_update > 1000
+    assert model.beta != model.bias.start
+    assert model.calibration.episodes.n_pairs <= BIAS["pairs_kept"] + 60
+
+
+def test_another_range_does_not_move_d(tmp_path):
+    model = make("acc", ShortPendulum(), bias={**BIAS, "range": (-1.0, 6.0)})
+    assert model.dropped_per_net == 2.5
+    model.save(tmp_path / "model")
+    assert type(model).load(tmp_path / "model", bias={"range": (0.0, 5.5)}).dropped_per_net == 2.5
+
+
+def test_a_fixed_controller_stands_at_the_plain_algorithm():
+    assert make("acc", ShortPendulum(), controller="fixed").dropped_per_net == 2
+    assert make("acc", ShortPendulum(), controller="fixed", bias={**BIAS, "start": 1.0}).dropped_per_net == 4
+    assert make("td3", ShortPendulum()).beta == make("sac", ShortPendulum()).beta == 0
+    assert make("td3", ShortPendulum(), controller="acc").beta == 0.5
+    assert make("dqn", DiscretePendulum()).beta == 1
+    with pytest.raises(ValueError, match="controller is 'pid'"):
+        make("acc", ShortPendulum(), controller="pid")
+
+
+@pytest.mark.parametrize("name", list(REGISTRY))
+def test_the_registry_knows_who_adapts(name):
+    entry = REGISTRY[name]
+    assert entry.load().default_controller == entry.controller
+
+
+class Halving(Controller):
+    """A controller of the user's own: beta goes half the way to the end that the gap points to."""
+
+    def measured(self, evidence):
+        low, high = self.settings.range
+        self.beta = (self.beta + (high if evidence.gap > 0 else low)) / 2
+
+
+def test_a_controller_of_ones_own(tmp_path):
+    model = agent_that_says("acc", 1000.0, controller=Halving())
+    assert model.beta == 1.25
+    model.save(tmp_path / "model")
+    assert type(model).load(tmp_path / "model").beta == 1.25
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_the_full_gap_is_the_error_of_a_critic_that_is_off_by_a_constant(name):
+    """gap_full = -(Q - Q^pi) whatever the time limit hides; plain and soft gaps are not"""
+    error = 30.0
+    model = agent_that_says(name, Q + soft_part(name) + error)
+    found = model.calibration.measured
+    assert found["gap_full"] == pytest.approx(-error, abs=0.03 * Q)
+    assert abs(found["gap"] + error) > 5
+    assert found["gap_soft"] == pytest.approx(-error - MISSING.mean() - soft_part(name) * 0.1, abs=0.03 * Q)
+    assert found["gap_error"] != found["gap_error"]  # NaN: one episode says nothing about others
+
+
+def test_measuring_leaves_the_random_stream_alone():
+    states = []
+    for name in ("sac", "td3"):
+        model = make(name, ShortPendulum(), learning_starts=10**6, seed=0)
+        model.learn(110)
+        before = th.get_rng_state()
+        model.calibration.measure(model.estimator)
+        states.append(th.equal(before, th.get_rng_state()))
+    assert states == [True, True]
+
+
+def test_the_end_of_the_range_is_reported_once():
+    model = make("acc", ShortPendulum(), learning_starts=10**6, bias={**BIAS, "start": 0.0})
+    with th.no_grad():
+        for critic in (model.critic, model.critic_target):
+            critic.ensemble.parts(critic.ensemble.theta.data)[-1].fill_(1e4)
+    with pytest.warns(
+        UserWarning, match=r"beta has been at the lower end .*dropped_per_net = 5.* overestimates"
+    ) as told:
+        model.learn(1500)
+    assert len(told) == 1
+    assert dict(model.bias_metrics())["at_limit"] == 1

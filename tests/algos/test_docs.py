@@ -23,20 +23,21 @@ def test_recipe(block, tmp_path):
     names = {"__name__": "recipe"}
     exec(block, names)
     model = names["model"]
-    assert model.bias_rule.scale > 0
+    assert model.calibration.controller.scale > 0
     assert model.beta != 0
     # the targets are shifted: beta at its two ends gives two different losses on the same weights and batch
     network, seen = model.target_network(), []
     inputs = (model.policy.obs_to_tensor(model.observation_space.sample())[0],)
     if hasattr(model, "critic"):
         inputs += (model.actor(inputs[0]),)
-    for beta in (-10.0, 0.0, 10.0):
-        model.bias_rule.beta = beta
+    ends = model.bias.range
+    for beta in (ends[0], 0.0, ends[1]):
+        model.calibration.controller.beta = beta
         out = network(*inputs)
         seen.append((out if not isinstance(out, tuple) else out[0]).flatten()[0].item())
     assert seen[0] < seen[1] < seen[2]
-    assert seen[2] - seen[1] == pytest.approx(0.1 * abs(seen[1]), rel=1e-4)
+    assert seen[2] - seen[1] == pytest.approx(ends[1] / 100 * abs(seen[1]), rel=1e-3)
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model")
-    assert loaded.beta == 10.0
+    assert loaded.beta == ends[1]
     assert len(block.split("class ")[1].split("\n\n\n")[0].splitlines()) < 30

@@ -23,5 +23,5 @@ class DoubleActions(gym.Env):
 def test_actions_in_double_precision(name):
     model = make(name, DoubleActions(), learning_starts=30, seed=0, bias={"start_step": 40, "update_interval": 20})
     model.learn(60)
-    assert model.bias_rule.last_update == 60
-    assert np.isfinite(model._bias_metrics["gap"])
+    assert model.calibration.last_update == 60
+    assert np.isfinite(model.calibration.measured["gap"])

@@ -27,7 +27,8 @@ class Shapes(gym.Env):
 
 def load_nets(ensemble, golden, names):
     """``names[i]`` is the prefix of net i's weights."""
-    layers = ensemble.layers(ensemble.theta.data)
+    parts = ensemble.parts(ensemble.theta.data)
+    layers = list(zip(parts[::2], parts[1::2], strict=True))
     for i, (weight, bias) in enumerate(layers):
         layer = f"fc{i}" if i < len(layers) - 1 else "last_fc"
         for net, name in enumerate(names):

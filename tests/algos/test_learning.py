@@ -6,8 +6,8 @@ from small import CONTINUOUS
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
-from acc_rl.algos import tqc
 from acc_rl.algos.registry import REGISTRY
+from acc_rl.nn import head
 
 SMALL = {
     "learning_rate": 1e-3,
@@ -37,7 +37,7 @@ def learned(model, env_id, goal, within):
 
 
 # the baselines' updates equal SB3's and the official ones, which other tests show: their learning is a slow test
-PLAIN = ("tqc", "sac", "td3")
+PLAIN = ("tqc", "sac", "td3", "ddpg")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in PLAIN else ()) for n in CONTINUOUS])
@@ -101,8 +101,8 @@ def test_lunar_lander(name, policy_kwargs):
 
 def test_targets_reach_the_loss_in_ascending_order(monkeypatch):
     seen = []
-    real = tqc.quantile_huber
-    monkeypatch.setattr(tqc, "quantile_huber", lambda z, y: seen.append(y) or real(z, y))
+    real = head.quantile_huber_loss
+    monkeypatch.setattr(head, "quantile_huber_loss", lambda z, y: seen.append(y) or real(z, y))
     model = make("acc", "InvertedPendulum-v5")  # terminations make rows of equal targets
     model.learn(600)
     assert len(seen) == 100

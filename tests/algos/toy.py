@@ -26,18 +26,24 @@ class ConstantReward(gym.Env):
         return np.zeros(1, np.float32), 1.0, False, self.t == LIMIT, {}
 
 
-def agent_that_says(name, value, **bias):
+def agent_that_says(name, value, controller=None, **bias):
     """An agent that has met one episode of 1000 steps, and whose critics say ``value`` everywhere."""
     kwargs = {"ent_coef": ALPHA} if KINDS[name] in ("tqc", "sac") else {}
     settings = {"start_step": LIMIT, "update_interval": LIMIT, **bias}
     model = make(
-        name, ConstantReward(KINDS[name] == "discrete"), learning_starts=10**6, seed=0, bias=settings, **kwargs
+        name,
+        ConstantReward(KINDS[name] == "discrete"),
+        learning_starts=10**6,
+        seed=0,
+        bias=settings,
+        controller=controller,
+        **kwargs,
     )
     for weight, bias in last_layers(model, KINDS[name]):
         weight.data.zero_()
         bias.data.fill_(value)
     model.learn(LIMIT)
-    assert model.bias_rule.last_update == LIMIT
+    assert model.calibration.last_update == LIMIT
     return model
 
 
@@ -47,8 +53,8 @@ def last_layers(model, kind):
             yield linear.weight, linear.bias
     else:
         for critic in (model.critic, model.critic_target):
-            yield critic.ensemble.layers(critic.ensemble.theta)[-1]
+            yield critic.ensemble.parts(critic.ensemble.theta.data)[-2:]
 
 
 def gap(model):
-    return model._bias_metrics["gap"]
+    return model.calibration.measured["gap"]

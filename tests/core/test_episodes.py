@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from critic import Critic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_rl.core.bias import BiasSettings
-from acc_rl.core.episodes import ReturnTracker, discounted_returns
+from acc_rl.core.episodes import Episodes, clustered, discounted_bonus, discounted_returns
 
 
 def test_discounted_returns_by_hand():
@@ -20,80 +20,119 @@ def test_discounted_returns_are_the_sums_of_the_definition(rewards, gamma, final
     np.testing.assert_allclose(discounted_returns(rewards, gamma, final), naive, rtol=1e-9, atol=1e-7)
 
 
-def not_needed(observations):
-    raise AssertionError("called without need")
+def test_bonuses_by_hand():
+    # n = 1: 0.5 * (2 + 0.5 * 3), 0.5 * 3, nothing after the last
+    assert discounted_bonus([1, 2, 3], 0.5).tolist() == [1.75, 1.5, 0.0]
+    # n = 2: only every second bonus is in the target
+    assert discounted_bonus([1, 2, 3, 4, 5], 0.5, n_steps=2).tolist() == [0.25 * (3 + 0.25 * 5), 1.0, 1.25, 0.0, 0.0]
+    assert discounted_bonus([1], 0.5, n_steps=3).tolist() == [0.0]
 
 
-def play(tracker, env, rewards, truncated=False, start=0):
-    """One episode in env ``env`` of one; observations count from ``start``."""
+def test_the_standard_error_is_that_of_the_means_of_equally_long_episodes():
+    rng = np.random.default_rng(0)
+    values, episode = rng.normal(size=60) + np.repeat(rng.normal(size=6), 10), np.repeat(np.arange(6), 10)
+    means = values.reshape(6, 10).mean(axis=1)
+    mean, error = clustered(values, episode)
+    assert mean == pytest.approx(means.mean())
+    assert error == pytest.approx(means.std(ddof=1) / np.sqrt(6))
+    assert clustered(values, episode, 0.5) == pytest.approx((2 * mean, 2 * error))
+    assert np.isnan(clustered(values, np.zeros(60, int))[1])
+
+
+def play(episodes, rewards, truncated=False, start=0):
+    """One episode of one env; observations count from ``start``."""
     for t, reward in enumerate(rewards):
         ended = t == len(rewards) - 1
         obs = np.array([[start + t]], dtype=np.float32)
         final = {0: np.array([start + t + 1], dtype=np.float32)} if ended else {}
-        tracker.add(obs, np.array([[0.1 * t]]), np.array([reward]), [ended], [truncated and ended], final)
+        episodes.add(obs, np.array([[0.1 * t]]), np.array([reward]), [ended], [truncated and ended], final)
 
 
-def tracker_with(**settings):
-    return ReturnTracker(1, 0.5, BiasSettings(**settings))
+def first(observations):
+    return observations[:, 0]
 
 
 def test_plain_returns_ignore_how_the_episode_ended():
-    tracker = tracker_with()
-    play(tracker, 0, [1, 1, 1], truncated=True)
-    play(tracker, 0, [2, 0], start=10)
-    pairs = tracker.pairs(not_needed, not_needed)
-    assert pairs.returns.tolist() == [1.75, 1.5, 1.0, 2.0, 0.0]
-    assert pairs.observations[:, 0].tolist() == [0, 1, 2, 10, 11]
-    np.testing.assert_allclose(pairs.actions[:, 0], [0, 0.1, 0.2, 0, 0.1])
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1, 1], truncated=True)
+    play(episodes, [2, 0], start=10)
+    pairs = episodes.pairs(Critic(first, bonus=first, tail=first))
+    assert pairs.returns().tolist() == [1.75, 1.5, 1.0, 2.0, 0.0]
+    assert pairs.estimates.tolist() == [0, 1, 2, 10, 11]
+    assert pairs.episode.tolist() == [0, 0, 0, 1, 1]
+    assert pairs.weight.tolist() == [0.125, 0.25, 0.5, 0, 0]
 
 
 def test_bootstrap_adds_the_value_of_the_state_at_the_time_limit_only():
-    tracker = tracker_with(tail="bootstrap")
-    play(tracker, 0, [1, 1], truncated=True)
-    play(tracker, 0, [1, 1], truncated=False, start=10)
-    pairs = tracker.pairs(not_needed, lambda final: 100.0 * final[:, 0])  # s_T = 2
-    assert pairs.returns.tolist() == [1.5 + 50, 1 + 100, 1.5, 1.0]
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1], truncated=True)
+    play(episodes, [1, 1], truncated=False, start=10)
+    pairs = episodes.pairs(Critic(tail=lambda final: 100.0 * final[:, 0]))  # s_T = 2
+    assert pairs.returns(bootstrap=True).tolist() == [1.5 + 50, 1 + 100, 1.5, 1.0]
 
 
 def test_soft_adds_the_bonus_of_every_step_after_the_first():
-    tracker = tracker_with(returns="soft")
-    play(tracker, 0, [1, 1, 1])
-    play(tracker, 0, [1], start=10)
-    pairs = tracker.pairs(lambda obs: 8.0 + obs[:, 0], not_needed)
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1, 1], truncated=True)
+    play(episodes, [1], start=10)
+    pairs = episodes.pairs(Critic(bonus=lambda s: 8.0 + s[:, 0], tail=lambda s: 100 + 0 * s[:, 0]))
     # R_0 = 1.75 + 0.5 * 9 + 0.25 * 10, R_1 = 1.5 + 0.5 * 10; nothing comes after the last step
-    assert pairs.returns.tolist() == [1.75 + 4.5 + 2.5, 1.5 + 5.0, 1.0, 1.0]
+    assert pairs.returns(soft=True).tolist() == [1.75 + 4.5 + 2.5, 1.5 + 5.0, 1.0, 1.0]
+    # the value at the time limit contains the bonus there, 8 + 3
+    both = pairs.returns(soft=True, bootstrap=True)
+    assert both.tolist() == [8.75 + 111 / 8, 6.5 + 111 / 4, 1.0 + 111 / 2, 1.0]
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 3])
+def test_soft_returns_are_the_fixed_point_of_the_n_step_target(n_steps):
+    """Q(s_t) = sum gamma^j r + gamma^n (b_{t+n} + Q(s_{t+n})), bootstrapped where the time limit cuts"""
+    gamma, rewards, bonus, tail = 0.9, [1.0, 2.0, 3.0, 4.0, 5.0], np.arange(6.0), 50.0
+    episodes = Episodes(1, gamma, n_steps)
+    play(episodes, rewards, truncated=True)
+    pairs = episodes.pairs(Critic(bonus=lambda s: bonus[s[:, 0].astype(int)], tail=lambda s: np.full(len(s), tail)))
+    q = np.append(pairs.returns(soft=True, bootstrap=True), tail)
+    for t in range(5):
+        n = min(n_steps, 5 - t)
+        target = sum(gamma**j * rewards[t + j] for j in range(n)) + gamma**n * (bonus[t + n] + q[t + n])
+        assert q[t] == pytest.approx(target)
 
 
 def test_drop_leaves_out_the_end_of_cut_episodes_only():
-    tracker = tracker_with(tail=("drop", 2))
-    play(tracker, 0, [1, 1, 1], truncated=True)
-    play(tracker, 0, [5])
-    play(tracker, 0, [7], truncated=True)
-    assert tracker.pairs(not_needed, not_needed).returns.tolist() == [1.75, 5.0]
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1, 1], truncated=True)
+    play(episodes, [5])
+    play(episodes, [7], truncated=True)
+    assert episodes.pairs(Critic()).without_tail(2).returns().tolist() == [1.75, 5.0]
+    assert len(episodes.pairs(Critic()).without_tail(9)) == 1
 
 
 def test_nothing_to_compare():
-    tracker = tracker_with(tail=("drop", 9))
-    assert tracker.pairs(not_needed, not_needed) is None
-    play(tracker, 0, [1, 1], truncated=True)
-    assert tracker.pairs(not_needed, not_needed) is None
+    assert Episodes(1, 0.5).pairs(Critic()) is None
 
 
 def test_rewards_are_scaled_before_they_are_summed():
-    tracker = tracker_with()
-    play(tracker, 0, [1, 1, 1])
-    assert tracker.pairs(not_needed, not_needed, lambda r: 2 * r).returns.tolist() == [3.5, 3.0, 2.0]
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1, 1])
+    assert episodes.pairs(Critic(scale=2.0)).returns().tolist() == [3.5, 3.0, 2.0]
+
+
+def test_estimates_of_the_time_of_collection():
+    episodes = Episodes(1, 0.5)
+    (episode,) = episodes.add(np.zeros((1, 1)), np.zeros((1, 1)), [1.0], [True], [False], {0: np.zeros(1)}, [7.0])
+    assert episode.estimates.tolist() == [7.0]
+    assert episodes.pairs(Critic(first), estimate=False).estimates.tolist() == [7.0]
+    assert episodes.pairs(Critic(first)).estimates.tolist() == [0.0]
 
 
 def test_trim_drops_whole_oldest_episodes():
-    tracker = tracker_with(pairs_kept=5)
+    episodes = Episodes(1, 0.5)
     for length in (3, 2, 2, 1):
-        play(tracker, 0, [length] * length)
-    tracker.trim()
-    assert [len(e) for e in tracker.episodes] == [2, 2, 1]
-    play(tracker, 0, [0] * 6)  # longer than what is kept
-    tracker.trim()
-    assert tracker.n_pairs == 0
+        play(episodes, [length] * length)
+    episodes.trim(5)
+    assert [len(e) for e in episodes.episodes] == [2, 2, 1]
+    play(episodes, [0] * 6)  # longer than what is kept
+    episodes.trim(5)
+    assert episodes.n_pairs == 0
 
 
 @given(st.integers(1, 4), st.data())
@@ -102,70 +141,82 @@ def test_parallel_envs_equal_separate_ones(n_envs, data):
     steps = data.draw(st.integers(1, 25))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     rewards, ended = rng.normal(size=(steps, n_envs)), rng.random((steps, n_envs)) < 0.3
-    together = ReturnTracker(n_envs, 0.9)
-    alone = [ReturnTracker(1, 0.9) for _ in range(n_envs)]
+    together = Episodes(n_envs, 0.9)
+    alone = [Episodes(1, 0.9) for _ in range(n_envs)]
     for t in range(steps):
         obs = np.stack([np.array([t, i]) for i in range(n_envs)])
         final = {i: obs[i] for i in np.flatnonzero(ended[t]).tolist()}
-        result = together.add(obs, obs, rewards[t], ended[t], ended[t], final)
-        assert result == ended[t].any()
+        done = together.add(obs, obs, rewards[t], ended[t], ended[t], final)
+        assert len(done) == ended[t].sum()
         for i in range(n_envs):
             here = slice(i, i + 1)
             alone[i].add(obs[here], obs[here], rewards[t, here], ended[t, here], ended[t, here], {0: obs[i]})
-    expected = sorted(
-        (*o, r) for a in alone if (p := a.pairs(None, None)) for o, r in zip(p.observations, p.returns, strict=True)
-    )
-    pairs = together.pairs(None, None)
-    got = [] if pairs is None else sorted((*o, r) for o, r in zip(pairs.observations, pairs.returns, strict=True))
-    assert got == expected
+    critic = Critic(lambda s: s[:, 0] + 100 * s[:, 1])  # says which pair it is
+    expected = [(q, r) for a in alone if (p := a.pairs(critic)) for q, r in zip(p.estimates, p.returns(), strict=True)]
+    pairs = together.pairs(critic)
+    got = [] if pairs is None else list(zip(pairs.estimates, pairs.returns(), strict=True))
+    assert sorted(got) == sorted(expected)
 
 
 def test_dictionary_observations_and_envs_that_reuse_their_memory():
-    tracker = ReturnTracker(2, 0.5, BiasSettings(tail="bootstrap"))
+    episodes = Episodes(2, 0.5)
     obs = {"a": np.zeros((2, 3)), "b": np.zeros((2, 1))}
     for t in range(2):
         obs["a"][:] = t
         obs["b"][:] = [[10 * t], [20 * t]]
         ended = [t == 1, False]
         final = {0: {"a": np.full(3, 9.0), "b": np.full(1, 9.0)}} if t == 1 else {}
-        tracker.add(obs, np.zeros((2, 1)), np.ones(2), ended, ended, final)
+        episodes.add(obs, np.zeros((2, 1)), np.ones(2), ended, ended, final)
     obs["a"][:] = -1
-    pairs = tracker.pairs(not_needed, lambda final: final["b"][:, 0])
-    assert pairs.observations["a"].tolist() == [[0, 0, 0], [1, 1, 1]]
-    assert pairs.observations["b"].tolist() == [[0], [10]]
-    assert pairs.returns.tolist() == [1.5 + 2.25, 1 + 4.5]
+    critic = Critic(lambda s: s["a"].sum(axis=1) + s["b"][:, 0], tail=lambda final: final["b"][:, 0])
+    pairs = episodes.pairs(critic)
+    assert pairs.estimates.tolist() == [0, 13]
+    assert pairs.returns(bootstrap=True).tolist() == [1.5 + 2.25, 1 + 4.5]
+    other = Episodes(2, 0.5)
+    other.load_state_dict(episodes.state_dict())
+    assert other.pairs(critic).estimates.tolist() == [0, 13]
+
+
+def step(episodes, reward, ended=False):
+    episodes.add(np.zeros((1, 1)), np.zeros((1, 1)), np.array([reward]), [ended], [False], {0: np.zeros(1)})
 
 
 def test_open_episodes_survive_saving_and_are_forgotten_at_a_reset():
-    one, two = tracker_with(), tracker_with()
-    play(one, 0, [1, 2])
-    one.add(np.zeros((1, 1)), np.zeros((1, 1)), np.array([4.0]), [False], [False], {})
+    one, two = Episodes(1, 0.5), Episodes(1, 0.5)
+    play(one, [1, 2])
+    step(one, 4.0)
     two.load_state_dict(one.state_dict())
-    for tracker in (one, two):
-        play(tracker, 0, [8])
-        assert [e.rewards.tolist() for e in tracker.episodes] == [[1, 2], [4, 8]]
-    one.add(np.zeros((1, 1)), np.zeros((1, 1)), np.array([4.0]), [False], [False], {})
+    for episodes in (one, two):
+        play(episodes, [8])
+        assert [e.rewards.tolist() for e in episodes.episodes] == [[1, 2], [4, 8]]
+    step(one, 4.0)
     one.forget_open(1)
-    play(one, 0, [3])
+    play(one, [3])
     assert one.episodes[-1].rewards.tolist() == [3]
 
 
 def test_another_number_of_envs_starts_with_fresh_episodes():
-    one, two = tracker_with(), ReturnTracker(3, 0.5)
-    play(one, 0, [1, 2])
-    one.add(np.zeros((1, 1)), np.zeros((1, 1)), np.array([4.0]), [False], [False], {})
+    one, two = Episodes(1, 0.5), Episodes(3, 0.5)
+    play(one, [1, 2])
+    step(one, 4.0)
     two.load_state_dict(one.state_dict())
-    two.add(
-        np.zeros((3, 1)), np.zeros((3, 1)), np.ones(3), [True] * 3, [False] * 3, dict.fromkeys(range(3), np.zeros(1))
-    )
+    finals = dict.fromkeys(range(3), np.zeros(1))
+    two.add(np.zeros((3, 1)), np.zeros((3, 1)), np.ones(3), [True] * 3, [False] * 3, finals)
     assert [len(e) for e in two.episodes] == [2, 1, 1, 1]
+
+
+def test_cut_closes_an_open_episode_as_truncated():
+    episodes = Episodes(1, 0.5)
+    step(episodes, 4.0)
+    episodes.cut(0, np.ones(1))
+    episodes.cut(0, np.ones(1))  # nothing is open
+    assert [(len(e), e.truncated) for e in episodes.episodes] == [(1, True)]
 
 
 @pytest.mark.parametrize("kept", [1, 4, 5000])
 def test_what_remains_is_at_most_pairs_kept(kept):
-    tracker = tracker_with(pairs_kept=kept)
+    episodes = Episodes(1, 0.5)
     for _ in range(7):
-        play(tracker, 0, [1, 1])
-    tracker.trim()
-    assert tracker.n_pairs <= kept
-    assert tracker.n_pairs == min(14, kept - kept % 2)
+        play(episodes, [1, 1])
+    episodes.trim(kept)
+    assert episodes.n_pairs == min(14, kept - kept % 2)

@@ -6,19 +6,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from acc_rl.nn.ensemble import Ensemble
+from acc_rl.nn.ensemble import make_ensemble
+
+
+def perceptrons(n_nets, n_inputs, hidden, n_outputs, activation=nn.ReLU):
+    return make_ensemble("mlp", n_nets, n_inputs, hidden, n_outputs, activation)
+
+
+def layers(ensemble, flat):
+    """(weight, bias) of each layer of a perceptron"""
+    parts = ensemble.parts(flat)
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 def separate(ensemble, activation):
     """The same nets as torch modules of their own."""
     nets = []
     for i in range(ensemble.n_nets):
-        layers = []
-        for weight, bias in ensemble.layers(ensemble.theta.detach()):
+        modules = []
+        for weight, bias in layers(ensemble, ensemble.theta.detach()):
             linear = nn.Linear(weight.shape[2], weight.shape[1]).double()
             linear.weight.data, linear.bias.data = weight[i].clone(), bias[i, :, 0].clone()
-            layers += [linear, activation]
-        nets.append(nn.Sequential(*layers[:-1]))
+            modules += [linear, activation]
+        nets.append(nn.Sequential(*modules[:-1]))
     return nets
 
 
@@ -32,7 +42,7 @@ def separate(ensemble, activation):
     activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.ELU, nn.SiLU, nn.PReLU]),
 )
 def test_outputs_and_gradients_equal_separate_nets(n_nets, n_inputs, hidden, n_outputs, batch, activation):
-    ensemble = Ensemble(n_nets, n_inputs, hidden, n_outputs, activation).double()
+    ensemble = perceptrons(n_nets, n_inputs, hidden, n_outputs, activation).double()
     shared = activation().double()
     nets = separate(ensemble, shared)
     x, x_alone = (
@@ -45,17 +55,17 @@ def test_outputs_and_gradients_equal_separate_nets(n_nets, n_inputs, hidden, n_o
     (out * factor).sum().backward()
     (expected * factor).sum().backward()
     th.testing.assert_close(x.grad, x_alone.grad)
-    for layer, (weight, bias) in enumerate(ensemble.layers(ensemble.theta.grad)):
+    for layer, (weight, bias) in enumerate(layers(ensemble, ensemble.theta.grad)):
         for i, net in enumerate(nets):
             th.testing.assert_close(weight[i], net[2 * layer].weight.grad)
             th.testing.assert_close(bias[i, :, 0], net[2 * layer].bias.grad)
     if hidden:
-        for ours, theirs in zip(ensemble.activation.parameters(), shared.parameters(), strict=True):
+        for ours, theirs in zip(ensemble.modules_of_layers.parameters(), shared.parameters(), strict=True):
             th.testing.assert_close(ours.grad, theirs.grad)
 
 
 def test_frozen_parameters_get_no_gradient_but_inputs_do():
-    ensemble = Ensemble(2, 3, [4], 1)
+    ensemble = perceptrons(2, 3, [4], 1)
     for parameter in ensemble.parameters():
         parameter.requires_grad = False
     x = th.randn(5, 3, requires_grad=True)
@@ -65,7 +75,7 @@ def test_frozen_parameters_get_no_gradient_but_inputs_do():
 
 
 def test_two_passes_before_one_backward():
-    ensemble, x = Ensemble(2, 3, [4, 4], 1), th.randn(5, 3)
+    ensemble, x = perceptrons(2, 3, [4, 4], 1), th.randn(5, 3)
     (ensemble(x).sum() + ensemble(2 * x).sum()).backward()
     together = ensemble.theta.grad.clone()
     ensemble.zero_grad()
@@ -76,65 +86,113 @@ def test_two_passes_before_one_backward():
 
 def test_initialisation_is_that_of_separate_linears():
     th.manual_seed(3)
-    ensemble = Ensemble(2, 3, [4], 1)
+    ensemble = perceptrons(2, 3, [4], 1)
     th.manual_seed(3)
     for i in range(2):
         first, second = nn.Linear(3, 4), nn.Linear(4, 1)
         for layer, linear in enumerate((first, second)):
-            weight, bias = ensemble.layers(ensemble.theta)[layer]
+            weight, bias = layers(ensemble, ensemble.theta)[layer]
             assert th.equal(weight[i], linear.weight)
             assert th.equal(bias[i, :, 0], linear.bias)
 
 
-def test_a_net_alone_in_torchs_own_modules():
-    ensemble, x = Ensemble(3, 4, [5, 6], 2, nn.Tanh), th.randn(7, 4)
-    for i in range(3):
-        th.testing.assert_close(ensemble.sequential(i)(x), ensemble(x)[i])
-
-
 def test_a_wrong_input_size_is_refused():
     with pytest.raises(AssertionError):
-        Ensemble(2, 3, [4], 1)(th.zeros(5, 4))
+        perceptrons(2, 3, [4], 1)(th.zeros(5, 4))
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.PReLU])
-def test_the_way_back_by_hand_is_autograds(activation):
-    th.manual_seed(0)
-    ensemble = Ensemble(3, 5, [16, 8], 4, activation)
-    x, grad = th.randn(32, 5), th.randn(3, 32, 4)
-    inputs = x.clone().requires_grad_()
-    ensemble(inputs).backward(grad)
-    expected = [parameter.grad.clone() for parameter in ensemble.parameters()]
-    for parameter in ensemble.parameters():
-        parameter.grad = th.full_like(parameter, 7.0)  # what was there is written over
-    out, pullback = ensemble.vjp(x)
-    th.testing.assert_close(out, ensemble(x))
-    assert pullback(grad) is None
-    for parameter, each in zip(ensemble.parameters(), expected, strict=True):
-        th.testing.assert_close(parameter.grad, each)
-    d_x = ensemble.vjp(x)[1](grad, parameters=False, inputs=slice(2, None))
-    th.testing.assert_close(d_x, inputs.grad[:, 2:])
+def test_the_first_nets_alone():
+    ensemble = perceptrons(3, 5, [16], 1)
+    x = th.randn(32, 5)
+    th.testing.assert_close(ensemble(x, n_first=1), ensemble(x)[:1])
 
 
-def test_the_way_back_through_the_first_nets_alone():
-    th.manual_seed(0)
-    ensemble = Ensemble(3, 5, [16], 1)
-    x, grad = th.randn(32, 5), th.randn(1, 32, 1)
-    inputs = x.clone().requires_grad_()
-    ensemble(inputs)[:1].backward(grad)
-    out, pullback = ensemble.vjp(x, n_first=1)
-    assert out.shape == (1, 32, 1)
-    th.testing.assert_close(pullback(grad, parameters=False, inputs=slice(None)), inputs.grad)
+def test_frozen_nets_pass_gradients_to_their_input_alone():
+    ensemble = perceptrons(2, 3, [4], 1)
+    frozen, free = (th.randn(5, 3, generator=th.Generator().manual_seed(0)).requires_grad_() for _ in range(2))
+    ensemble(frozen, frozen=True).sum().backward()
+    assert ensemble.theta.grad is None
+    ensemble(free).sum().backward()
+    th.testing.assert_close(frozen.grad, free.grad)
+
+
+@pytest.mark.parametrize("order", ["forward, zero, backward", "zero, forward, backward"])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_zero_grad_in_either_order(order, to_none):
+    ensemble, x = perceptrons(2, 3, [4], 1), th.randn(5, 3)
+    optimizer = th.optim.SGD(ensemble.parameters(), 0.0)
+    grads = []
+    for _ in range(3):
+        if order.startswith("zero"):
+            optimizer.zero_grad(set_to_none=to_none)
+        loss = ensemble(x).square().sum()
+        if order.startswith("forward"):
+            optimizer.zero_grad(set_to_none=to_none)
+        loss.backward()
+        optimizer.step()
+        grads.append(ensemble.theta.grad.clone())
+    assert grads[0].abs().sum() > 0
+    th.testing.assert_close(grads[1:], grads[:1] * 2)
+
+
+def naive(kind, parts, x, net):
+    """SimBa's trunk and the perceptron with LayerNorm, of one net, in torch's own functions"""
+    parts = iter([part[net] for part in parts])
+
+    def linear(h):
+        return nn.functional.linear(h, next(parts), next(parts)[:, 0])
+
+    def norm(h):
+        return nn.functional.layer_norm(h, h.shape[-1:], next(parts), next(parts))
+
+    if kind == "layernorm":
+        return linear(norm(linear(norm(linear(x)).relu())).relu())
+    h = linear(x)
+    for _ in range(2):
+        h = h + linear(linear(norm(h)).relu())
+    return linear(norm(h))
+
+
+@pytest.mark.parametrize("kind", ["layernorm", "simba"])
+def test_layers_equal_torchs_own(kind):
+    ensemble = make_ensemble(kind, 3, 5, [8, 8], 2).double()
+    with th.no_grad():
+        ensemble.theta.add_(0.3 * th.randn_like(ensemble.theta))  # scales and offsets of their own
+    x, x_alone = (th.randn(7, 5, generator=th.Generator().manual_seed(0)).double().requires_grad_() for _ in range(2))
+    leaf = ensemble.theta.detach().clone().requires_grad_()
+    expected = th.stack([naive(kind, ensemble.parts(leaf), x_alone, net) for net in range(3)])
+    out = ensemble(x)
+    th.testing.assert_close(out, expected)
+    factor = th.linspace(-1, 2, out.numel()).double().view_as(out)
+    (out * factor).sum().backward()
+    (expected * factor).sum().backward()
+    th.testing.assert_close(x.grad, x_alone.grad)
+    th.testing.assert_close(ensemble.theta.grad, leaf.grad)
+
+
+def test_nets_of_ones_own():
+    ensemble = make_ensemble(lambda i, hidden, o: nn.Linear(i, o), 2, 3, [], 4)
+    x = th.randn(5, 3, requires_grad=True)
+    th.testing.assert_close(ensemble(x)[1], ensemble.nets[1](x))
+    ensemble(x, frozen=True).sum().backward()
+    assert x.grad.abs().sum() > 0
+    assert all(p.grad is None and p.requires_grad for p in ensemble.parameters())
+
+
+def test_wrong_kinds_of_nets():
+    with pytest.raises(ValueError, match=r"nets is 'simbaa'.* did you mean simba"):
+        make_ensemble("simbaa", 1, 3, [4], 1)
+    with pytest.raises(ValueError, match=r"net_arch is \[4, 8\]"):
+        make_ensemble("simba", 1, 3, [4, 8], 1)
 
 
 def test_parameters_that_have_moved_are_followed():
-    ensemble = Ensemble(2, 3, [4], 1)
+    ensemble = perceptrons(2, 3, [4], 1)
     x = th.randn(5, 3)
     with th.no_grad():
         ensemble(x)  # views of the old place
         ensemble.theta.data = th.zeros_like(ensemble.theta)
         assert not ensemble(x).any()
-    assert not ensemble.vjp(x)[0].any()
     twin = copy.deepcopy(ensemble)
     with th.no_grad():
         ensemble.theta.fill_(1.0)

@@ -4,12 +4,12 @@ import pytest
 import torch as th
 from stable_baselines3.common.distributions import SquashedDiagGaussianDistribution
 
-from acc_rl.nn.gaussian import gradient, sample
+from acc_rl.nn.gaussian import sample
 
 
 def test_by_hand():
     """Mean 0, log_std 0, noise 1: a = tanh(1), log pi = -1/2 - log(2 pi)/2 - log(1 - a^2)"""
-    actions, log_prob, _ = sample(th.zeros(1, 2, dtype=th.double), th.ones(1, 1, dtype=th.double))
+    actions, log_prob = sample(th.zeros(1, 2, dtype=th.double), th.ones(1, 1, dtype=th.double))
     assert actions.item() == pytest.approx(math.tanh(1))
     expected = -0.5 - 0.5 * math.log(2 * math.pi) - math.log(1 - math.tanh(1) ** 2)
     assert log_prob.item() == pytest.approx(expected, abs=1e-5)
@@ -31,10 +31,22 @@ def test_values_and_gradients_equal_sb3s_distribution(scale):
     leaf = outputs.clone().requires_grad_()
     actions, log_prob = sb3(leaf, noise)
     ((actions * weight).sum() + (log_prob * weight[:, 0]).sum()).backward()
-    our_actions, our_log_prob, saved = sample(outputs, noise)
-    by_hand = gradient(saved, weight, weight[:, 0])
-    th.testing.assert_close((our_actions, our_log_prob, by_hand), (actions.detach(), log_prob.detach(), leaf.grad))
-    assert not by_hand[:5, 3:].any()
+    ours = outputs.clone().requires_grad_()
+    our_actions, our_log_prob = sample(ours, noise)
+    ((our_actions * weight).sum() + (our_log_prob * weight[:, 0]).sum()).backward()
+    th.testing.assert_close((our_actions, our_log_prob, ours.grad), (actions, log_prob, leaf.grad))
+    assert not ours.grad[:5, 3:].any()
+
+
+def test_the_exact_form_is_the_same_where_tanh_does_not_saturate_and_has_a_gradient_where_it_does():
+    outputs, noise = th.tensor([[0.3, -0.5]], dtype=th.double), th.tensor([[0.7]], dtype=th.double)
+    th.testing.assert_close(sample(outputs, noise, exact=True)[1], sample(outputs, noise)[1], rtol=1e-5, atol=1e-5)
+    far = th.tensor([[30.0, 0.0]], requires_grad=True)
+    sample(far, th.zeros(1, 1), exact=True)[1].sum().backward()
+    assert far.grad[0, 0].item() == pytest.approx(2.0)  # log pi grows by 2 per unit of u
+    far.grad = None
+    sample(far, th.zeros(1, 1))[1].sum().backward()
+    assert far.grad[0, 0].item() == 0
 
 
 def test_autograd_can_pass_through_each_output_alone():

@@ -414,7 +414,7 @@ def test_an_env_that_cannot_be_brought_back_begins_a_new_episode(tmp_path, monke
     buffer = models[0].replay_buffer
     row = (320 - 1) % buffer.buffer_size
     assert (buffer.dones[row, 0], buffer.timeouts[row, 0]) == (1, 1)
-    lengths = [len(episode) for episode in models[0].tracker.episodes]
+    lengths = [len(episode) for episode in models[0].calibration.episodes.episodes]
     assert 20 in lengths
 
 

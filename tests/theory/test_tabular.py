@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from critic import Critic
 
-from acc_rl.core.bias import AdaptiveBias, BiasSettings, FixedBias
-from acc_rl.core.episodes import ReturnTracker
+from acc_rl.core.controller import Calibrating, Constant, Evidence
+from acc_rl.core.episodes import Episodes
+from acc_rl.core.settings import PAPER
 from acc_rl.theory.tabular import (
     ALGORITHMS,
     SETTINGS,
@@ -66,8 +68,9 @@ def read_off_the_pseudocode(algorithm, draws, settings):
     tables, visits = np.zeros((2, 10, 4)), np.zeros((2, 10, 4))
     seen, state, values = np.zeros(10), START, []
     beta = {"Q-learning": 1.0, "double Q-learning": 0.0}.get(algorithm)
-    rule = AdaptiveBias(settings) if beta is None else FixedBias(beta, settings)
-    tracker = ReturnTracker(1, GRID.gamma, settings)
+    rule = Calibrating() if beta is None else Constant()
+    rule.begin(settings if beta is None else settings.merged({"start": beta}))
+    episodes, last = Episodes(1, GRID.gamma), 0
     for step, (chance, choice, sign, coin) in enumerate(draws, start=1):
         one = 0 if algorithm == "Q-learning" else int(coin < 0.5)
         other = 0 if algorithm == "Q-learning" else 1 - one
@@ -83,18 +86,23 @@ def read_off_the_pseudocode(algorithm, draws, settings):
         tables[one, state, action] += error / visits[one, state, action] ** 0.8
         both = tables[0] if algorithm == "Q-learning" else (tables[0] + tables[1]) / 2
         ended = new == GRID.end
-        tracker.add(np.array([state]), np.array([action]), np.array([reward]), [ended], [False], {0: np.array(new)})
-        if ended and rule.due(step):
-            pairs = tracker.pairs(lambda s: np.zeros(len(s)), lambda s: np.zeros(len(s)))
-            rule.update((pairs.returns - both[pairs.observations, pairs.actions]).mean(), step)
-            tracker.trim()
+        episodes.add(np.array([state]), np.array([action]), np.array([reward]), [ended], [False], {0: np.array(new)})
+        if ended and settings.due(step, last):
+            where = np.array(
+                [(s, a) for e in episodes.episodes for s, a in zip(e.observations, e.actions, strict=True)]
+            )
+            returns = episodes.pairs(Critic()).returns()
+            rule.measured(Evidence((returns - both[where[:, 0], where[:, 1]]).mean(), float("nan"), step))
+            last = step
+            episodes.trim(settings.pairs_kept)
         state = START if ended else new
         values.append((both[START].max(), rule.beta))
     return np.array(values)
 
 
 def test_the_walk_is_algorithm_1():
-    settings = BiasSettings(start=0.5, range=(0, 1), lr=0.1, update_interval=20, start_step=50, pairs_kept=40)
+    changes = {"start": 0.5, "range": (0, 1), "lr": 0.1, "update_interval": 20, "start_step": 50, "pairs_kept": 40}
+    settings = PAPER.merged(changes)
     steps, seeds = 800, 3
     result = walk(GRID, steps, seeds, np.random.default_rng(5), settings, times=20)
     draws = np.random.default_rng(5).random((steps, 4, seeds))

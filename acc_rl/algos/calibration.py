@@ -1,0 +1,147 @@
+"""Watches episodes, measures the gap between returns and critic on a schedule, and hands it to the controller."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch as th
+
+from acc_rl.core.controller import Calibrating, Controller, Evidence
+from acc_rl.core.episodes import Episodes, Estimator, Pairs, clustered
+from acc_rl.core.errors import AccError
+from acc_rl.core.settings import BiasSettings
+from acc_rl.nn.head import Law
+from acc_rl.nn.knob import Knob
+
+
+class Calibration:
+    """Owns the episodes, the controller, the knob and the measuring schedule of one model.
+
+    Measuring is not controlling: the gap is measured, and logged, with every controller.
+    """
+
+    def __init__(
+        self, knob: Knob, controller: Controller, settings: BiasSettings, n_envs: int, gamma: float, n_steps: int
+    ) -> None:
+        self.knob, self.controller, self.settings = knob, controller, settings
+        self.episodes = Episodes(n_envs, gamma, n_steps)
+        self.clock, self.last_update = 0, 0
+        """env steps seen, over all calls of ``learn``, and when a gap was measured last"""
+        self.measured: dict[str, float] = {}
+        """what the last measurement found, for the log"""
+        controller.begin(settings)
+
+    @property
+    def beta(self) -> float:
+        return self.controller.beta
+
+    def target(self, law: Law, beta: float | None = None) -> Law:
+        """The law of Q_beta from those of the target critics"""
+        return self.knob(law, self.beta if beta is None else beta)
+
+    def trained(self, td_error: th.Tensor) -> None:
+        self.controller.trained(td_error)
+
+    def reset(self, n_envs: int) -> None:
+        """The envs were reset: the ends of open episodes will not come."""
+        self.episodes.forget_open(n_envs)
+
+    # --- measuring ---
+
+    def observe(self, critic: Estimator, *transition: Any) -> None:
+        """One step of every env, as ``Episodes.add`` takes it"""
+        self.controller.advance()
+        self.clock += len(transition[2])
+        ended = self.episodes.add(*transition)
+        for episode in ended:
+            self.controller.ended(float(episode.rewards.sum()), self.clock)
+        if ended and self.settings.due(self.clock, self.last_update):
+            self.measure(critic)
+
+    def measure(self, critic: Estimator) -> None:
+        pairs = self.episodes.pairs(critic)
+        assert pairs is not None
+        kept = pairs.without_tail(self.settings.dropped_tail)
+        if not len(kept):
+            warnings.warn(
+                f"bias.tail is {self.settings.tail}, which leaves no pair to compare: beta stays", stacklevel=2
+            )
+        else:
+            was_at_limit = self._at_limit
+            self.controller.measured(self._evidence(critic, kept))
+            self.last_update = self.clock
+            if self._at_limit and not was_at_limit:
+                self._warn_at_limit()
+        assert self.settings.pairs_kept is not None
+        self.episodes.trim(self.settings.pairs_kept)
+
+    def _evidence(self, critic: Estimator, pairs: Pairs) -> Evidence:
+        """The gap as the settings say, and beside it for the log the soft one and the full one."""
+        returns = pairs.returns(self.settings.returns == "soft", self.settings.tail == "bootstrap")
+        q, mean_return = pairs.estimates, float(returns.mean())
+        gap, error = clustered(returns - q, pairs.episode)
+        found = {"gap": gap, "gap_error": error, "mean_q": float(q.mean()), "mean_return": mean_return}
+        if critic.soft:
+            found["gap_soft"], found["gap_soft_error"] = clustered(pairs.returns(soft=True) - q, pairs.episode)
+        full = self._full_gap(critic, pairs)
+        if full is not None:
+            found["gap_full"], found["gap_full_error"] = full
+        self.measured = found
+        return Evidence(gap, error, self.clock, mean_return, found["mean_q"])
+
+    def _full_gap(self, critic: Estimator, pairs: Pairs) -> tuple[float, float] | None:
+        """(soft R with the critic's value at time limits - Q) / (1 - mean gamma^(T-t)): a constant error of the critic
+        is in both, so that only this share of it is seen"""
+        seen = 1 - float(pairs.weight.mean())
+        if not critic.bootstraps or seen <= 0:
+            return None
+        return clustered(pairs.returns(critic.soft, bootstrap=True) - pairs.estimates, pairs.episode, seen)
+
+    # --- the end of the range ---
+
+    @property
+    def _at_limit(self) -> bool:
+        return isinstance(self.controller, Calibrating) and self.controller.at_limit
+
+    def _warn_at_limit(self) -> None:
+        low = self.measured["gap"] < 0
+        shown = f"{self.knob.shown_as} = {self.knob.shown(self.beta):g}"
+        share = abs(self.measured["gap"]) / max(abs(self.measured["mean_return"]), 1e-8)
+        warnings.warn(
+            f"beta has been at the {'lower' if low else 'upper'} end of its range ({shown}) for ten updates while the "
+            f"critic still {'over' if low else 'under'}estimates, by {100 * share:.0f} % of the mean return: the "
+            "calibration can do no more, unless the family has a meaning beyond and bias.range is widened",
+            stacklevel=3,
+        )
+
+    # --- logging and state ---
+
+    def metrics(self) -> dict[str, float]:
+        shown = {self.knob.shown_as: self.knob.shown(self.beta)}
+        return {**shown, "beta": self.beta, **self.controller.metrics(), **self.measured}
+
+    def state_dict(self) -> dict[str, th.Tensor]:
+        """Flat, and tensors alone, because torch loads nothing else without pickle"""
+        numbers: dict[str, float] = {"clock": self.clock, "last_update": self.last_update}
+        numbers |= {f"measured.{name}": value for name, value in self.measured.items()}
+        numbers |= {f"controller.{name}": value for name, value in self.controller.state_dict().items()}
+        state = {name: th.tensor(value, dtype=th.double) for name, value in numbers.items()}
+        arrays = self.episodes.state_dict().items()
+        return state | {f"episodes.{name}": th.as_tensor(np.ascontiguousarray(array)) for name, array in arrays}
+
+    def load_state_dict(self, state: Mapping[str, th.Tensor], strict: bool = True) -> None:
+        if "clock" not in state:
+            raise AccError("its calibration was saved by acc_rl 0.1, which this version cannot read: load it there")
+        numbers = {name: value.item() for name, value in state.items() if not name.startswith("episodes.")}
+        self.clock, self.last_update = int(numbers["clock"]), int(numbers["last_update"])
+        self.measured = _under("measured.", numbers)
+        self.controller.load_state_dict(_under("controller.", numbers))
+        arrays = {name: value.cpu().numpy() for name, value in state.items() if name.startswith("episodes.")}
+        self.episodes.load_state_dict(_under("episodes.", arrays))
+
+
+def _under(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -1,0 +1,86 @@
+"""What the outputs of a critic mean: laws of returns, values, and the loss that moves them to a target."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from acc_rl.nn.losses import quantile_huber_loss
+
+
+class Law(NamedTuple):
+    """A distribution of returns on atoms; an affine map of the atoms is an affine map of the return."""
+
+    atoms: Tensor
+    """([n_nets,] batch, m)"""
+    weights: Tensor | None = None
+    """of the same shape, summing to one over the atoms; None: uniform"""
+
+    def bellman(self, rewards: Tensor, discounts: Tensor, bonus: Tensor | float = 0.0) -> Law:
+        """y = r + gamma * (z + bonus), each atom z; rewards, discounts and bonus are (batch, 1)"""
+        return self._replace(atoms=rewards + discounts * (self.atoms + bonus))
+
+    def mean(self) -> Tensor:
+        """([n_nets,] batch)"""
+        return self.atoms.mean(-1) if self.weights is None else (self.weights * self.atoms).sum(-1)
+
+
+class Head(ABC):
+    """The meaning of a critic's outputs z, (n_nets, batch, n_outputs)."""
+
+    n_outputs: int
+
+    @abstractmethod
+    def law(self, z: Tensor) -> Law:
+        """The distributions that the outputs describe, one per net"""
+
+    def values(self, z: Tensor) -> Tensor:
+        """Their means, (n_nets, batch)"""
+        return self.law(z).mean()
+
+    @abstractmethod
+    def loss(self, z: Tensor, target: Law) -> Tensor:
+        """A scalar; the target has no gradient"""
+
+
+class Scalar(Head):
+    """One number, the mean; ``factor`` times the sum over nets of the mean of (Q - y)^2, or of Huber_1(Q - y)."""
+
+    n_outputs = 1
+
+    def __init__(self, factor: float = 1.0, huber: bool = False) -> None:
+        self.factor, self.huber = factor, huber
+
+    def law(self, z: Tensor) -> Law:
+        return Law(z)
+
+    def values(self, z: Tensor) -> Tensor:
+        return z.squeeze(-1)
+
+    def loss(self, z: Tensor, target: Law) -> Tensor:
+        distance = torch.nn.functional.smooth_l1_loss if self.huber else torch.nn.functional.mse_loss
+        n_nets, batch, _ = z.shape
+        y = target.mean()  # of shape (batch,), or one per net
+        assert y.shape in ((batch,), (n_nets, batch))
+        return (self.factor * n_nets) * distance(z.squeeze(-1), y.expand(n_nets, batch))
+
+
+class Quantiles(Head):
+    """n atoms at the quantiles (2m - 1) / (2n); ``factor`` times the quantile-Huber loss against the target's atoms."""
+
+    def __init__(self, n_atoms: int, factor: float = 1.0) -> None:
+        self.n_outputs, self.factor = n_atoms, factor
+
+    def law(self, z: Tensor) -> Law:
+        return Law(z)
+
+    def loss(self, z: Tensor, target: Law) -> Tensor:
+        assert target.weights is None
+        y = target.atoms
+        if y.dim() == 3:  # one law per net: all their atoms together
+            y = y.transpose(0, 1).flatten(1).sort().values
+        loss = quantile_huber_loss(z, y)
+        return loss if self.factor == 1 else self.factor * loss

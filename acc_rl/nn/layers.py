@@ -1,0 +1,115 @@
+"""Layers of many nets at once: on (n_nets, features, batch), or on (features, batch) that all nets share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from acc_rl.core.errors import SettingError
+from acc_rl.nn.products import affine
+
+
+class Layer(ABC):
+    """A layer without parameters of its own: these are views of the flat parameter of its ``Ensemble``."""
+
+    module: nn.Module | None = None
+    """of torch's, if it has one"""
+
+    def initial(self) -> list[Tensor]:
+        """Parameters of one net; with a last dimension of 1 where they are added to (features, batch)"""
+        return []
+
+    @abstractmethod
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        """Takes its parameters from the iterator, (n_nets, ...) each"""
+
+
+@dataclass(frozen=True)
+class Linear(Layer):
+    """W x + b, initialised as torch initialises ``nn.Linear``"""
+
+    n_in: int
+    n_out: int
+
+    def initial(self) -> list[Tensor]:
+        linear = nn.Linear(self.n_in, self.n_out)
+        return [linear.weight.detach(), linear.bias.detach()[:, None]]
+
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        return affine(x, next(parameters), next(parameters))
+
+
+class Activation(Layer):
+    """Any of torch's activations, one for all nets; ReLU works in place"""
+
+    module: nn.Module
+
+    def __init__(self, module: type[nn.Module]) -> None:
+        self.module = nn.ReLU(inplace=True) if module is nn.ReLU else module()
+
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        out: Tensor = self.module(x)
+        return out
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """w * (x - mean) / sqrt(var + 1e-5) + b over the features"""
+
+    width: int
+
+    def initial(self) -> list[Tensor]:
+        return [torch.ones(self.width), torch.zeros(self.width)]
+
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        weight, bias = next(parameters), next(parameters)
+        # the features lie last in memory afterwards, which matrix products take as it is
+        normal = F.layer_norm(x.transpose(-1, -2), (self.width,))
+        return torch.addcmul(bias[:, None], normal, weight[:, None]).transpose(-1, -2)
+
+
+class Residual(Layer):
+    """x + layers(x)"""
+
+    def __init__(self, *layers: Layer) -> None:
+        self.layers = layers
+
+    def initial(self) -> list[Tensor]:
+        return [each for layer in self.layers for each in layer.initial()]
+
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        out = x
+        for layer in self.layers:
+            out = layer(out, parameters)
+        return x + out
+
+
+def mlp(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
+    sizes, active = (n_inputs, *hidden), Activation(activation)
+    layers = [each for a, b in pairwise(sizes) for each in (Linear(a, b), active)]
+    return [*layers, Linear(sizes[-1], n_outputs)]
+
+
+def layernorm(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
+    """A LayerNorm before each activation"""
+    sizes, active = (n_inputs, *hidden), Activation(activation)
+    layers = [each for a, b in pairwise(sizes) for each in (Linear(a, b), LayerNorm(b), active)]
+    return [*layers, Linear(sizes[-1], n_outputs)]
+
+
+def simba(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
+    """SimBa's trunk: a residual block x + W2 act(W1 LN(x)) of four times the width for each entry of ``hidden``"""
+    if not hidden or len(set(hidden)) > 1:
+        raise SettingError(f"net_arch is {list(hidden)}, but nets='simba' needs blocks of one width, [256, 256] say")
+    h, active = hidden[0], Activation(activation)
+    blocks = [Residual(LayerNorm(h), Linear(h, 4 * h), active, Linear(4 * h, h)) for _ in hidden]
+    return [Linear(n_inputs, h), *blocks, LayerNorm(h), Linear(h, n_outputs)]
+
+
+NETS = {"mlp": mlp, "layernorm": layernorm, "simba": simba}
