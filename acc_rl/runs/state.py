@@ -35,8 +35,10 @@ RUNNING = (
     "_current_progress_remaining",
 )
 """what SB3's algorithms count"""
-CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start", "ep_info_buffer", "ep_success_buffer")
-"""what belongs to the call of ``learn``, or is saved by name"""
+CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
+"""what belongs to the call of ``learn``, not to the run"""
+BY_NAME = ("ep_info_buffer", "ep_success_buffer", "action_space", "observation_space")
+"""what ``gather`` asks for by name, or what decides nothing"""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 NOISE = ("exploration_mat", "exploration_matrices")
 LOG = ("name_to_value", "name_to_count", "name_to_excluded")
@@ -116,6 +118,7 @@ def fingerprints(model: Calibrated) -> dict[str, bytes]:
         *_declared(model),
         *LAST,
         *CLOCKED,
+        *BY_NAME,
         *model._excluded_save_params(),
         *state_dicts,
         *variables,

@@ -34,7 +34,7 @@ class Spy(ValueErrorCallback):
     def _on_step(self):
         obs, locals_ = self.model._last_obs, self.locals
         with th.no_grad():
-            value = self.estimate(th.as_tensor(obs), th.as_tensor(locals_["buffer_actions"])).item()
+            value = self.critic.value(th.as_tensor(obs), th.as_tensor(locals_["buffer_actions"])).item()
         cut = locals_["infos"][0].get("TimeLimit.truncated", False)
         self.steps = [
             *getattr(self, "steps", []),

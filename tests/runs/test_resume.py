@@ -439,7 +439,7 @@ def spoiled(monkeypatch, step, value):
     def spoil():
         critic = models[-1].critic_target
         with th.no_grad():
-            critic.ensemble.layers(critic.ensemble.theta)[-1][1].fill_(value)
+            critic.ensemble.parts(critic.ensemble.theta)[-1].fill_(value)
 
     monkeypatch.setattr(Calibrated, "_setup_learn", setup)
     at_step(monkeypatch, step, spoil)

@@ -1,6 +1,7 @@
 import pytest
 
-from acc_rl.runs.spec import Bias, RunSpec, Settings, algorithm_arguments, from_dict
+from acc_rl.core.settings import BiasSettings
+from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments, from_dict
 from acc_rl.store.records import json_like
 
 
@@ -128,9 +129,9 @@ def test_the_ends_of_ranges_are_allowed():
 )
 def test_ranges_of_the_bias_rule(bias, message):
     with pytest.raises(ValueError, match=message):
-        Bias(**bias)
-    Bias(range=(-10.0, -5.0))
-    Bias(start=50.0)  # acc-qrdqn's range reaches further than acc's
+        BiasSettings(**bias)
+    BiasSettings(range=(-10.0, -5.0))
+    BiasSettings(start=50.0)  # acc-qrdqn's range reaches further than acc's
 
 
 @pytest.mark.parametrize(
