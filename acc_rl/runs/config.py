@@ -21,10 +21,24 @@ def read_spec(folder: Path) -> RunSpec:
     return from_dict(content)
 
 
+def identity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run, of its spec as JSON: all settings but those that may change when it resumes.
+
+    What is not given is at its default, so a setting that is added later changes no run.
+    """
+    default = records.json_like(RunSpec("").as_dict())
+    told = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
+    return {key: _given(value) if isinstance(value, dict) else value for key, value in told.items()}
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if value is not None}
+
+
 def differences(there: Mapping[str, Any], spec: RunSpec) -> list[str]:
-    """The settings in which a run's spec.json says something else, but for those that may change when it goes on"""
-    wanted = records.json_like(spec.as_dict())
-    return [key for key in wanted if key not in MAY_CHANGE and wanted[key] != there.get(key)]
+    """The settings in which ``there``, a spec as JSON, is another run than ``spec``; none if it is the same run"""
+    wanted, found = identity(records.json_like(spec.as_dict())), identity(there)
+    return [key for key in wanted if wanted[key] != found[key]]
 
 
 def finished(folder: Path, spec: RunSpec) -> bool:

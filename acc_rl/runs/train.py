@@ -37,6 +37,7 @@ from acc_rl.runs.provenance import provenance
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
+from acc_rl.store.checkpoint import Checkpoints
 from acc_rl.store.files import PART
 from acc_rl.store.lock import LOCK, alone
 from acc_rl.store.policy import nets, policy_arguments, save_policy
@@ -72,6 +73,8 @@ def train(
     if not restart and _finished(folder, spec):
         say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
+    if not restart:
+        Checkpoints(folder / records.CHECKPOINTS).refuse_links()
     if (spec.settings.train_freq or 1) * spec.n_envs > min(checkpoint_every, spec.steps):
         raise ValueError(
             f"train_freq is {spec.settings.train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
@@ -128,7 +131,7 @@ class _Run:
         rows = [self.evaluation.rows, training, clock]
         rows += [parts["value_error"].rows] if spec.value_error else []
         self.checkpoints = CheckpointCallback(
-            folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy
+            folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy, spec
         )
         self.writers = _Rows(training, clock, self.checkpoints.clock)
         self.progress = ProgressCallback(spec.steps, spec.name, self.evaluation, console)
@@ -141,9 +144,9 @@ class _Run:
 
     def go(self) -> None:
         model, spec, folder = self.model, self.spec, self.folder
+        done = self.checkpoints.resume(model)
         board = _TensorBoard(str(folder / records.TENSORBOARD))
         model.set_logger(Logger(str(folder), [board, self.writers]))
-        done = self.checkpoints.resume(model)
         if done is None:
             records.write_json(folder / records.PROVENANCE, provenance(spec.id, th.get_num_threads()))
         else:
