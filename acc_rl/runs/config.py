@@ -9,7 +9,9 @@ from typing import Any
 
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store import records
+from acc_rl.store.files import DamagedFile, read_plain
 
+LARGEST_TOML = 1 << 20
 MAY_CHANGE = ("steps", "threads")
 """settings of a run that may differ when it goes on"""
 
@@ -18,7 +20,10 @@ def read_spec(folder: Path) -> RunSpec:
     """What the run in that folder is"""
     content = records.read_json(folder / records.SPEC)
     content.pop("resolved", None)
-    return from_dict(content)
+    try:
+        return from_dict(content)
+    except ValueError as error:
+        raise records.RecordError(f"{folder / records.SPEC}: {error}") from None
 
 
 def identity(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,8 +61,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_plain(path, LARGEST_TOML, follow=True).decode())
+    except DamagedFile as error:
+        raise ValueError(f"config {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"config {path}: {error}") from None
