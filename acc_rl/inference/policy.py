@@ -82,9 +82,17 @@ def _require_sizes(
         if not isinstance(value, bool) and not is_whole(value, 1):
             raise ValueError(f"{name} is {value!r}, but must be an integer >= 1")
     parts = observations.spaces.values() if isinstance(observations, spaces.Dict) else [observations]
+    images = [part for part in parts if is_image_space(part)]
     inputs = sum(get_flattened_obs_dim(part) for part in parts if not is_image_space(part))
     outputs = get_flattened_obs_dim(actions) * nets.get("n_quantiles", 1)
     layers = [max(inputs, 1), *(hidden or [1]), outputs]
-    needed, there = sum(a * b for a, b in pairwise(layers)), sum(each.numel() for each in weights.values())
+    needed = sum(a * b for a, b in pairwise(layers)) + sum(map(_convolved, images))
+    there = sum(each.numel() for each in weights.values())
     if needed > there:
-        raise ValueError(f"its layers {layers} have {needed} weights, but there are {there}")
+        raise ValueError(f"nets of that size have at least {needed} weights, but there are {there}")
+
+
+def _convolved(image: Any) -> int:
+    """Weights that SB3's NatureCNN has at least after its convolutions: 64 channels of an eighth of the image"""
+    height, width = image.shape[1:]
+    return int(64 * max(height // 8 - 5, 0) * max(width // 8 - 5, 0) * 256)

@@ -31,7 +31,7 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
 
     What is not given is at its default, so a setting that is added later changes no run.
     """
-    default = records.json_like(RunSpec("").as_dict())
+    default = {**records.json_like(RunSpec("Hopper-v5").as_dict()), "env": None}
     told = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
     return {key: _given(value) if isinstance(value, dict) else value for key, value in told.items()}
 

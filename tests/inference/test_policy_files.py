@@ -84,6 +84,11 @@ def test_the_weights_are_as_readable_as_the_rest(tmp_path):
     assert modes == dict.fromkeys(["policy.json", "policy.safetensors", "spec.json"], 0o644)
 
 
+def image(*shape):
+    bounds = {name: np.full(shape, value).tolist() for name, value in (("low", 0), ("high", 255))}
+    return {"type": "Box", "shape": list(shape), "dtype": "uint8", **bounds}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,6 +107,7 @@ def test_the_weights_are_as_readable_as_the_rest(tmp_path):
         {"settings": {"pi": [-5], "qf": [16]}},
         {"observation_space": {"type": "Discrete", "n": 10**9, "start": 0}},
         {"observation_space": {"type": "Box", "shape": [10**9], "dtype": "float32", "low": "0", "high": "1"}},
+        {"observation_space": {"type": "Dict", "spaces": {"a": image(1, 400, 400)}}, "policy": "MultiInputPolicy"},
         {"observation_space": {"type": "Box", "shape": [3], "dtype": "U999999999", "low": [0] * 3, "high": [1] * 3}},
         {"algo": "none"},
     ],
@@ -111,6 +117,15 @@ def test_a_policy_that_cannot_be_loaded(change, tmp_path):
     content = json.loads((folder / records.POLICY).read_text())
     (folder / records.POLICY).write_text(json.dumps({**content, **change}))
     with pytest.raises(records.RecordError, match="no policy that can be loaded"):
+        load_policy(folder)
+
+
+def test_nets_for_images_are_not_made_larger_than_the_weights(tmp_path):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    content = json.loads((folder / records.POLICY).read_text())
+    change = {"observation_space": image(1, 400, 400), "policy": "CnnPolicy"}
+    (folder / records.POLICY).write_text(json.dumps({**content, **change}))
+    with pytest.raises(records.RecordError, match=r"at least \d+ weights, but there are 98"):
         load_policy(folder)
 
 

@@ -318,6 +318,7 @@ def test_steps_and_threads_are_no_part_of_the_identity(tmp_path):
     assert differences(content, tiny(steps=900, threads=3)) == []
     assert differences(identity(content), spec) == []
     assert differences({**content, "seed": 1, "bias": {}}, spec) == ["seed", "bias"]
+    assert differences({}, spec)[0] == "env"
     # settings that were added later are at their defaults in what was written before
     assert differences({key: value for key, value in content.items() if key != "value_error"}, spec) == []
 
