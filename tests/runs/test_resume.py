@@ -401,6 +401,14 @@ def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path, monkeypat
     assert digests(folder) == whole
 
 
+def test_a_record_that_is_truncated_ends_training(tmp_path, monkeypatch):
+    path = tmp_path / tiny().name / records.TRAINING
+    at_step(monkeypatch, 250, lambda: os.truncate(path, 5))
+    with pytest.raises(records.RecordError, match=r"training\.jsonl: has 5 bytes, but \d+ were written"):
+        run(tiny(), tmp_path)
+    assert b"\0" not in path.read_bytes()
+
+
 def test_a_buffer_without_checkpoints_is_refused_before_training(tmp_path):
     model = ACC("MlpPolicy", "Pendulum-v1", replay_buffer_class=ReplayBuffer, buffer_size=100)
     with pytest.raises(ValueError, match="is a ReplayBuffer, which has no checkpoints: leave replay_buffer_class out"):
