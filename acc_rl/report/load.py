@@ -25,7 +25,7 @@ COLUMNS = {
     records.VALUE_ERROR: ("step", "bias", "normalised"),
     records.CLOCK: ("step", "seconds"),
 }
-TEXT: Allowed = ("a text", lambda value: isinstance(value, str))
+TEXT: Allowed = ("a string", lambda value: isinstance(value, str))
 KEYS: Mapping[str, Allowed] = {"env": TEXT, "algo": TEXT, "seed": RUN["seed"], "steps": RUN["steps"]}
 """what a spec must have to be shown"""
 

@@ -110,7 +110,7 @@ class CheckpointCallback(BaseCallback):
         """Before anything is read or removed. A checkpoint that names no run is taken as it is."""
         if self.spec is None:
             return
-        for path, manifest in self.store.manifests():
+        for path, manifest in self.store.manifests().items():
             run = manifest.get("run")
             if isinstance(run, dict) and (differ := differences(run, self.spec)):
                 raise CheckpointError(

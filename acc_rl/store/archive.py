@@ -55,7 +55,7 @@ def unpacked(path: Path) -> Iterator[Path]:
             with path.open("rb") as file:
                 _write_records(_Unzipped(file), folder)
         except (tarfile.TarError, OSError, zlib.error) as error:
-            raise files.DamagedFile(f"{path}: is no whole archive of records: {error}") from None
+            raise files.DamagedFile(f"{path}: is not a whole archive of records: {error}") from None
         yield folder
 
 
@@ -94,7 +94,7 @@ class _Unzipped:
         while clean and not self.stream.eof:
             clean = not any(self._some(tarfile.RECORDSIZE)) and self.left >= least
         if not clean or self.stream.unused_data or self.file.read(1):
-            raise tarfile.TarError("something follows its end")
+            raise tarfile.TarError("data follows its end")
 
 
 def _write_records(content: _Unzipped, folder: Path) -> None:
@@ -103,7 +103,7 @@ def _write_records(content: _Unzipped, folder: Path) -> None:
     while any(header := content.read(tarfile.BLOCKSIZE)):
         member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         if member.type != tarfile.REGTYPE or member.size < 0 or not _is_record(member.name) or member.name in written:
-            raise tarfile.TarError(f"{member.name!r} is no record, or is there twice")
+            raise tarfile.TarError(f"{member.name!r} is not a record of a run, or occurs twice")
         written.add(member.name)
         if len(written) > MOST:
             raise tarfile.TarError(f"it has more than {MOST} files")

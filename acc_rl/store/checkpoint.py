@@ -11,7 +11,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -157,12 +157,14 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder}: none of its {len(names)} checkpoints can be read")
         return None
 
-    def manifests(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Those of all checkpoints that are not damaged, newest first"""
+    def manifests(self) -> dict[Path, dict[str, Any]]:
+        """Those of all checkpoints whose manifest is not damaged"""
         self.refuse_links()
-        for name in self._names():
+        found = {}
+        for path in map(self.folder.joinpath, self._names()):
             with suppress(RecordError):
-                yield self.folder / name, read_manifest(self.folder / name)
+                found[path] = read_manifest(path)
+        return found
 
     def refuse_links(self) -> None:
         """Old checkpoints are removed: behind a link these would be somebody else's files."""

@@ -156,7 +156,7 @@ def test_members_are_counted(tmp_path, monkeypatch):
 def test_streams_are_not_joined(tmp_path):
     whole = gzip.compress(header("a/spec.json", 0) + END)
     (tmp_path / "x.tar.gz").write_bytes(whole + 1000 * gzip.compress(b""))
-    _refused(tmp_path / "x.tar.gz", "something follows its end")
+    _refused(tmp_path / "x.tar.gz", "data follows its end")
 
 
 def test_the_command_tells_what_it_wrote_and_what_is_wrong(study, tmp_path, capsys):
