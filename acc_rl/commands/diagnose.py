@@ -7,6 +7,8 @@ from pathlib import Path
 
 import tyro
 
+from acc_rl.core.errors import AccError
+
 
 @dataclass(frozen=True)
 class Diagnose:
@@ -15,15 +17,15 @@ class Diagnose:
     For models of SB3 and sb3-contrib (sac, td3, ddpg, tqc, dqn, qrdqn) as their `save` leaves them.
 
     example:
-      acc diagnose model.zip --algo sac --env Hopper-v5
+      acc diagnose model.zip --env Hopper-v5
     """
 
     model: tyro.conf.Positional[Path]
     """the model's zip file"""
-    algo: str
-    """sac, td3, ddpg, tqc, dqn or qrdqn; with --trust-pickle also the algorithms of this package"""
     env: str
     """the task it was trained on"""
+    algo: str | None = None
+    """sac, td3, ddpg, tqc, dqn or qrdqn, if the file does not tell; with --trust-pickle an algorithm of this package"""
     episodes: int = 20
     """episodes to compare on"""
     seed: int = 0
@@ -34,16 +36,19 @@ class Diagnose:
     """also load what the zip has pickled; it can run any code"""
 
     def run(self) -> None:
-        from acc_rl.inference.diagnose import diagnose, load_model
+        from acc_rl.inference.diagnose import diagnose
+        from acc_rl.inference.saved import load_model
         from acc_rl.runs.spec import full_name
 
         if self.episodes < 2:
-            raise ValueError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
+            raise AccError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
         env_id = full_name(self.env)
-        result = diagnose(
-            load_model(self.model, self.algo, env_id, self.trust_pickle), env_id, self.episodes, self.seed
-        )
+        model = load_model(self.model, self.algo, env_id, self.trust_pickle)
+        result = diagnose(model, env_id, self.episodes, self.seed)
+        verdict, pairs = result.verdict(), sum(map(len, result.returns))
         plot = self.plot or self.model.with_suffix(".diagnosis.png")
-        result.draw(plot, f"{self.algo} on {env_id}")
-        pairs = sum(map(len, result.returns))
-        print(f"The critic {result.verdict()} ({pairs} pairs of {self.episodes} episodes on {env_id}); plot: {plot}")
+        result.draw(plot, f"{type(model).__name__} on {env_id}")
+        print(
+            f"The critic {verdict} ({type(model).__name__}, {pairs} pairs of {self.episodes} episodes on {env_id}); "
+            f"plot: {plot}"
+        )

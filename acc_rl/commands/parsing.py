@@ -6,12 +6,14 @@ import sys
 
 import tyro
 
+from acc_rl.core.errors import AccError
+
 
 def confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise ValueError(f"{question} Say so with --yes")
+        raise AccError(f"{question} Say so with --yes")
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
-        raise ValueError("nothing was done")
+        raise AccError("nothing was done")
 
 
 def whole_numbers() -> tyro.constructors.ConstructorRegistry:
@@ -24,7 +26,7 @@ def whole_numbers() -> tyro.constructors.ConstructorRegistry:
             return int(text)
         except ValueError:
             if not float(text).is_integer():
-                raise ValueError(f"{words[0]} is no whole number") from None
+                raise AccError(f"{words[0]} is no whole number") from None
             return int(float(text))
 
     @registry.primitive_rule

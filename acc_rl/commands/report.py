@@ -8,6 +8,8 @@ from typing import Literal
 
 import tyro
 
+from acc_rl.core.errors import AccError
+
 
 @dataclass(frozen=True)
 class Report:
@@ -42,7 +44,7 @@ class Report:
             from acc_rl.report.serve import watch
 
             if self.path.is_file():
-                raise ValueError(f"{self.path} is a file, which does not change: leave --watch out")
+                raise AccError(f"{self.path} is a file, which does not change: leave --watch out")
             watch(self.path, self.host, self.port, self.normalise, self.seed)
             return
         from acc_rl.report.page import write

@@ -34,7 +34,7 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """W_i x_i + b_i for every net i; an x of two dimensions is shared by all nets."""
     n_nets, n_out, n_in = weight.shape
     assert (x.shape[-2], bias.shape) == (n_in, (n_nets, n_out, 1))
-    if torch.jit.is_tracing():  # for export: what is written in place leaves no trace
+    if torch.onnx.is_in_onnx_export():  # for export: what is written in place leaves no trace
         return torch.baddbmm(bias, weight, x.expand(n_nets, -1, -1))
     if torch.is_grad_enabled():
         return _with_gradient(x, weight, bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from acc_rl.report.load import Array, ReportError, Run, Study
+from acc_rl.store.files import read_plain
 
 EVALUATION_FILTER, VALUE_ERROR_FILTER = 15, 401
 """the paper's uniform filters, in rows"""
@@ -19,6 +21,8 @@ ASKED = {"evaluations": "eval_every", "training": "log_every"}
 """the spec's word for the steps between two rows"""
 END = 0.05
 """share of a run whose evaluations make its final level"""
+LARGEST_SCALES = 1 << 20
+"""bytes of a table of scales"""
 
 
 def grid(spacing: float, length: float) -> Array:
@@ -153,10 +157,10 @@ def scales(study: Study, given: dict[str, tuple[float, float]] | None = None) ->
 def read_scales(path: Path) -> dict[str, tuple[float, float]]:
     """A CSV file with the columns task, low, high: the returns whose scores are 0 and 1"""
     try:
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror}") from None
+        text = read_plain(path, LARGEST_SCALES, follow=True).decode()
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ReportError(f"{path}: {error}") from None
     result = {}
     for number, row in enumerate(rows, start=2):
         try:

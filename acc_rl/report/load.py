@@ -14,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 import acc_rl.store.records as records
+from acc_rl.runs.spec import RUN, Allowed
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
@@ -24,6 +25,9 @@ COLUMNS = {
     records.VALUE_ERROR: ("step", "bias", "normalised"),
     records.CLOCK: ("step", "seconds"),
 }
+TEXT: Allowed = ("a string", lambda value: isinstance(value, str))
+KEYS: Mapping[str, Allowed] = {"env": TEXT, "algo": TEXT, "seed": RUN["seed"], "steps": RUN["steps"]}
+"""what a spec must have to be shown"""
 
 
 class ReportError(ValueError):
@@ -112,7 +116,8 @@ class Study:
         return absent
 
 
-Cache = dict[tuple[Path, int, int], Columns]
+Cache = dict[Path, tuple[tuple[int, int], Columns]]
+"""file -> its size and time of change when it was read, and what it held: one entry per file, however often it grows"""
 
 
 def load(path: Path, cache: Cache | None = None) -> Study:
@@ -145,9 +150,9 @@ def load(path: Path, cache: Cache | None = None) -> Study:
 
 def _run(folder: Path, cache: Cache) -> Run:
     spec = records.read_json(folder / records.SPEC)
-    wrong = [key for key, kind in (("env", str), ("algo", str), ("seed", int), ("steps", int)) if _no(spec, key, kind)]
-    if wrong:
-        raise ReportError(f"{folder / records.SPEC}: {wrong[0]} is {spec.get(wrong[0])!r}")
+    for key, (allowed, holds) in KEYS.items():
+        if not holds(spec.get(key)):
+            raise ReportError(f"{folder / records.SPEC}: {key} is {spec.get(key)!r}, but must be {allowed}")
     provenance = folder / records.PROVENANCE
     columns = {name: _columns(folder / name, names, cache) for name, names in COLUMNS.items()}
     return Run(
@@ -166,28 +171,24 @@ def _run(folder: Path, cache: Cache) -> Run:
     )
 
 
-def _no(spec: Mapping[str, Any], key: str, kind: type[Any]) -> bool:
-    return not isinstance(spec.get(key), kind)
-
-
 def _columns(path: Path, names: tuple[str, ...], cache: Cache) -> Columns:
     """The named numbers of all rows by step, NaN where a row has none; of two rows of a step the later one counts."""
     if not path.exists():
         return {name: np.empty(0) for name in names}
     stat = path.stat()
-    key = (path, stat.st_size, stat.st_mtime_ns)
-    if key not in cache:
+    state = (stat.st_size, stat.st_mtime_ns)
+    if path not in cache or cache[path][0] != state:
         table = _table(path, names)
         table = table[np.isfinite(table[:, 0])]
         _, last = np.unique(table[::-1, 0], return_index=True)
-        cache[key] = dict(zip(names, table[::-1][last].T.copy(), strict=True))
-    return cache[key]
+        cache[path] = (state, dict(zip(names, table[::-1][last].T.copy(), strict=True)))
+    return cache[path][1]
 
 
 def _table(path: Path, names: tuple[str, ...]) -> Array:
     """(rows, names), NaN where a row has none"""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = records.read_rows(path).splitlines()
         ends = [orjson.loads(line) for line in (lines[0], lines[-1])]
         present = [name for name in names if any(name in row for row in ends)]
         values = itemgetter("step", *present)
@@ -198,6 +199,8 @@ def _table(path: Path, names: tuple[str, ...]) -> Array:
         return table
     except IndexError:
         return np.empty((0, len(names)))
+    except records.DamagedFile:
+        raise
     except (KeyError, TypeError, ValueError):
         return _uneven_table(path, names)
 

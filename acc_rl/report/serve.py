@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from acc_rl.report.load import Cache
 from acc_rl.report.page import build
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PATIENCE = 10.0
+"""seconds that a client may take to send, or to receive, the next bytes"""
 PATTERNS = ("*.json", "*.jsonl", "*/*.json", "*/*.jsonl")
 
 
@@ -55,10 +60,10 @@ def allowed_hosts(host: str, port: int) -> Callable[[str], bool]:
 
     def allowed(header: str) -> bool:
         name, colon, told = header.rpartition(":")
-        if not colon or not told.isdigit():
+        if not colon or not re.fullmatch(r"[0-9]+", told):
             name, told = header, "80"
         name = name.removeprefix("[").removesuffix("]")
-        if int(told) != port:
+        if told != str(port):
             return False
         if name in LOOPBACK or name == host:
             return True
@@ -72,13 +77,16 @@ def allowed_hosts(host: str, port: int) -> Callable[[str], bool]:
 
 
 def trouble(error: Exception) -> bytes:
-    """A page that tells the error and asks again"""
-    told = escape(str(error))
+    """A page that tells the error in one line and asks again"""
+    foreseen = isinstance(error, (ValueError, OSError))
+    told = escape(" ".join((str(error) if foreseen else f"{type(error).__name__}: {error}").split()))
     return f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>{told}</p>\n'.encode()
 
 
 def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
+        timeout = PATIENCE
+
         def do_GET(self) -> None:
             self.answer(body=True)
 
@@ -94,7 +102,7 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
             kind, make = pages[self.path]
             try:
                 content = make()
-            except (ValueError, OSError) as error:
+            except Exception as error:  # whatever records that are half written bring
                 return self.reply(503, trouble(error), "text/html; charset=utf-8", body)
             return self.reply(200, content, kind, body)
 
@@ -117,6 +125,10 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         daemon_threads = True
 
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):  # the client has left
+                super().handle_error(request, client_address)
+
     made = Server((host, port), Handler)
     allowed = allowed_hosts(host, made.server_address[1])
     return made
@@ -124,6 +136,8 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
 
 def watch(path: Path, host: str, port: int, normalise: Path | None = None, seed: int = 0) -> None:
     """Serve until Ctrl-C."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port is {port}, but must be an integer from 0 to 65535 (0: any that is free)")
     watcher = Watcher(path, normalise, seed)
     watcher.page()  # mistakes show now, not in the browser
     address = f"[{host}]" if ":" in host else host

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store import records
+from acc_rl.store.files import DamagedFile, read_plain
 
+LARGEST_TOML = 1 << 20
 MAY_CHANGE = ("steps", "threads")
 """settings of a run that may differ when it goes on"""
 
@@ -18,13 +21,30 @@ def read_spec(folder: Path) -> RunSpec:
     """What the run in that folder is"""
     content = records.read_json(folder / records.SPEC)
     content.pop("resolved", None)
-    return from_dict(content)
+    try:
+        return from_dict(content)
+    except ValueError as error:
+        raise records.RecordError(f"{folder / records.SPEC}: {error}") from None
+
+
+def identity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run, of its spec as JSON: all settings but those that may change when it resumes.
+
+    What is not given is at its default, so a setting that is added later changes no run.
+    """
+    default = {**records.json_like(RunSpec("Hopper-v5").as_dict()), "env": None}
+    told = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
+    return {key: _given(value) if isinstance(value, dict) else value for key, value in told.items()}
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if value is not None}
 
 
 def differences(there: Mapping[str, Any], spec: RunSpec) -> list[str]:
-    """The settings in which a run's spec.json says something else, but for those that may change when it goes on"""
-    wanted = records.json_like(spec.as_dict())
-    return [key for key in wanted if key not in MAY_CHANGE and wanted[key] != there.get(key)]
+    """The settings in which ``there``, a spec as JSON, is another run than ``spec``; none if it is the same run"""
+    wanted, found = identity(records.json_like(spec.as_dict())), identity(there)
+    return [key for key in wanted if wanted[key] != found[key]]
 
 
 def finished(folder: Path, spec: RunSpec) -> bool:
@@ -42,8 +62,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"config {path}: {error}") from None
+        return tomllib.loads(read_plain(path, LARGEST_TOML, follow=True).decode())
+    except DamagedFile as error:
+        raise AccError(f"config {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AccError(f"config {path}: {error}") from None

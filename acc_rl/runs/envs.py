@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from acc_rl.core.errors import AccError
 from acc_rl.runs import metaworld
 from acc_rl.runs.spec import METAWORLD
 
@@ -25,7 +26,7 @@ LONGEST = 100_000
 """steps of an episode that no time limit ends"""
 
 
-class EnvError(ValueError):
+class EnvError(AccError):
     """The environment itself failed."""
 
 

@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium.utils import seeding
 
 from acc_rl.core.checks import hint
+from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import METAWORLD
 
 LIMIT = 500
@@ -47,10 +48,10 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     try:
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     except ImportError as error:
-        raise ValueError(f"{env_id} needs Meta-World: pip install 'acc_rl[metaworld]' ({error})") from None
+        raise AccError(f"{env_id} needs Meta-World: pip install 'acc_rl[metaworld]' ({error})") from None
     name = env_id.removeprefix(METAWORLD)
     if name not in ALL_V3_ENVIRONMENTS:
-        raise ValueError(f"unknown task {env_id}; {hint(name, ALL_V3_ENVIRONMENTS, 'tasks are', METAWORLD)}")
+        raise AccError(f"unknown task {env_id}; {hint(name, ALL_V3_ENVIRONMENTS, 'tasks are', METAWORLD)}")
     if env_id not in gym.registry:
 
         def entry(**arguments: Any) -> SeededGoals:

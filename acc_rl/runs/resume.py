@@ -14,9 +14,12 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from acc_rl.algos.buffers import SharedReplayBuffer
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.core.errors import AccError
 from acc_rl.runs.callbacks import Diverged, ValueErrorCallback
+from acc_rl.runs.config import differences, identity
 from acc_rl.runs.interrupt import StopRequest
 from acc_rl.runs.provenance import versions
+from acc_rl.runs.spec import RunSpec
 from acc_rl.runs.state import fingerprints, gather, require_declared, restore, restore_late
 from acc_rl.store.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from acc_rl.store.records import Rows
@@ -44,7 +47,8 @@ class CheckpointCallback(BaseCallback):
 
     A disk that is full or cannot be written is a warning; the next try comes after the next ``every`` steps. It has to
     be the last of the callbacks, with ``beginning`` as the first of them. ``parts`` are other callbacks with a state,
-    ``rows`` the files whose rows come and go with the checkpoint, ``also`` is called after each.
+    ``rows`` the files whose rows come and go with the checkpoint, ``also`` is called after each. Checkpoints of another
+    run than ``spec`` are refused; without it a run has no identity.
     """
 
     model: Calibrated
@@ -57,10 +61,12 @@ class CheckpointCallback(BaseCallback):
         rows: Sequence[Rows] = (),
         stop: StopRequest | None = None,
         also: Callable[[], None] = lambda: None,
+        spec: RunSpec | None = None,
     ) -> None:
         super().__init__()
         self.store = Checkpoints(folder)
         self.every, self.parts, self.rows, self.stop, self.also = every, parts or {}, rows, stop, also
+        self.spec = spec
         self.beginning = _Beginning()
         self.clock = Clock()
         self.seconds = 0.0
@@ -73,10 +79,11 @@ class CheckpointCallback(BaseCallback):
     def _init_callback(self) -> None:
         if not isinstance(self.model.replay_buffer, SharedReplayBuffer):
             kind = type(self.model.replay_buffer).__name__
-            raise ValueError(f"the replay buffer is a {kind}, which has no checkpoints: leave replay_buffer_class out")
+            raise AccError(f"the replay buffer is a {kind}, which has no checkpoints: leave replay_buffer_class out")
 
     def resume(self, model: Calibrated) -> int | None:
         """Bring the model, the parts and the rows to the last checkpoint; its step, or None where there is none."""
+        self._require_same_run()
         found = self.store.read()
         if found is None:
             return None
@@ -100,6 +107,18 @@ class CheckpointCallback(BaseCallback):
         self.next = _after(found.step, self.every)
         _warn_of_differences(found)
         return found.step
+
+    def _require_same_run(self) -> None:
+        """Before anything is read or removed. A checkpoint that names no run is taken as it is."""
+        if self.spec is None:
+            return
+        for path, manifest in self.store.manifests().items():
+            run = manifest.get("run")
+            if isinstance(run, dict) and (differ := differences(run, self.spec)):
+                raise CheckpointError(
+                    f"{path}: is a checkpoint of another run (other {', '.join(differ)}): "
+                    "put this run's checkpoints back, or use --restart to train it anew"
+                )
 
     # --- saving ---
 
@@ -139,12 +158,13 @@ class CheckpointCallback(BaseCallback):
                 "threads": th.get_num_threads(),
                 "versions": versions(),
                 "seconds": self.clock.seconds,
+                **({} if self.spec is None else {"run": identity(self.spec.as_dict())}),
                 "records": {rows.path.name: rows.told() for rows in self.rows},
             }
             self.store.write(step, state, self.model.replay_buffer, about)
             self.also()
             self.saved = step
-        except OSError as error:
+        except (OSError, CheckpointError) as error:
             warnings.warn(
                 f"no checkpoint could be written at step {step}: {error}; training goes on, "
                 f"the next try comes in {self.every} steps",

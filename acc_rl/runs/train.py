@@ -20,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
+from acc_rl.core.errors import AccError
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import (
     DivergenceCallback,
@@ -37,6 +38,7 @@ from acc_rl.runs.provenance import provenance
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
+from acc_rl.store.checkpoint import Checkpoints
 from acc_rl.store.files import PART
 from acc_rl.store.lock import LOCK, alone
 from acc_rl.store.policy import nets, policy_arguments, save_policy
@@ -45,7 +47,7 @@ from acc_rl.store.records import Rows
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
 
 
-class RunExists(ValueError):
+class RunExists(AccError):
     """The folder is taken."""
 
 
@@ -64,16 +66,18 @@ def train(
     stopped. SIGINT and SIGTERM save everything and end with ``Stopped``.
     """
     if checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every is {checkpoint_every}, but must be a whole number >= 1")
+        raise AccError(f"checkpoint_every is {checkpoint_every}, but must be a whole number >= 1")
     if on_fault not in ("stop", "warn"):
-        raise ValueError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
+        raise AccError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console(markup=False)
     folder = Path(out) / spec.name
     if not restart and _finished(folder, spec):
         say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
+    if not restart:
+        Checkpoints(folder / records.CHECKPOINTS).refuse_links()
     if (spec.settings.train_freq or 1) * spec.n_envs > min(checkpoint_every, spec.steps):
-        raise ValueError(
+        raise AccError(
             f"train_freq is {spec.settings.train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
             f"saved between rounds of training: use less, or more checkpoint_every ({checkpoint_every}) and steps"
         )
@@ -128,7 +132,7 @@ class _Run:
         rows = [self.evaluation.rows, training, clock]
         rows += [parts["value_error"].rows] if spec.value_error else []
         self.checkpoints = CheckpointCallback(
-            folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy
+            folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy, spec
         )
         self.writers = _Rows(training, clock, self.checkpoints.clock)
         self.progress = ProgressCallback(spec.steps, spec.name, self.evaluation, console)
@@ -141,9 +145,9 @@ class _Run:
 
     def go(self) -> None:
         model, spec, folder = self.model, self.spec, self.folder
+        done = self.checkpoints.resume(model)
         board = _TensorBoard(str(folder / records.TENSORBOARD))
         model.set_logger(Logger(str(folder), [board, self.writers]))
-        done = self.checkpoints.resume(model)
         if done is None:
             records.write_json(folder / records.PROVENANCE, provenance(spec.id, th.get_num_threads()))
         else:
@@ -235,13 +239,13 @@ def _clear(folder: Path, all_of_it: bool) -> None:
 def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     if spec.device.startswith("cuda") and int(spec.device.partition(":")[2] or 0) >= th.cuda.device_count():
         # SB3 would take the CPU instead and say nothing
-        raise ValueError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
+        raise AccError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
     entry = find(spec.algo)
     arguments = {**entry.settings, **algorithm_arguments(spec)}
     known = accepted(entry.load())
     for name in arguments:
         if name not in known:
-            raise ValueError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
+            raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
     vec_env = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = policy_arguments(spec.as_dict()["settings"], discrete)

@@ -9,19 +9,24 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import IO
 
+from acc_rl.core.errors import AccError
 from acc_rl.store import files, records
 
 SUFFIX = ".tar.gz"
 LARGEST = 1 << 30
 """bytes of all records together"""
+MOST = 50_000
+"""files of all runs together, seven for each"""
+CHUNK = 1 << 16
 
 
 def pack(folder: Path, file: Path) -> list[str]:
     """Write the records of all runs in ``folder``, and say which these are. The same records give the same bytes."""
     if not file.name.endswith(SUFFIX):
-        raise ValueError(f"{file}: the name must end in {SUFFIX}")
+        raise AccError(f"{file}: the name must end in {SUFFIX}")
     runs = sorted(each.parent for each in folder.glob(f"*/{records.SPEC}"))
     if not runs:
         raise files.RecordError(f"{folder}: holds no run (a run's folder has a {records.SPEC})")
@@ -48,26 +53,70 @@ def unpacked(path: Path) -> Iterator[Path]:
         folder = Path(aside) / path.name.removesuffix(SUFFIX)
         folder.mkdir()
         try:
-            with tarfile.open(path, "r:gz") as archive:
-                _write(archive, folder)
-        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-            raise files.DamagedFile(f"{path}: is no whole archive of records: {error}") from None
+            with path.open("rb") as file:
+                _write_records(_Unzipped(file), folder)
+        except (tarfile.TarError, OSError, zlib.error) as error:
+            raise files.DamagedFile(f"{path}: is not a whole archive of records: {error}") from None
         yield folder
 
 
-def _write(archive: tarfile.TarFile, folder: Path) -> None:
-    """The records in it. Nothing else is written: no other names, no links, no folders within folders."""
-    left = LARGEST
-    for member in archive:
-        parts = PurePosixPath(member.name).parts
-        inside = not member.name.startswith("/") and ".." not in parts
-        known = parts == (records.STUDY,) or (inside and len(parts) == 2 and parts[1] in records.RECORDS)
-        data = archive.extractfile(member) if known and member.isreg() else None
-        if data is None:
-            raise tarfile.TarError(f"{member.name!r} is no record")
-        left -= member.size
-        if left < 0:
-            raise tarfile.TarError(f"its records have more than {LARGEST} bytes")
-        target = folder.joinpath(*parts)
+class _Unzipped:
+    """What comes out of a gzip file, in pieces: little of it is held, and after ``LARGEST`` bytes it is refused."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.left = file, LARGEST
+        self.stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """The next ``size`` bytes"""
+        while size:
+            if self.stream.eof:
+                raise tarfile.TarError("it ends too early")
+            piece = self._some(min(size, CHUNK))
+            size -= len(piece)
+            yield piece
+
+    def read(self, size: int) -> bytes:
+        return b"".join(self.pieces(size))
+
+    def _some(self, most: int) -> bytes:
+        compressed = self.stream.unconsumed_tail or self.file.read(CHUNK)
+        piece = self.stream.decompress(compressed, most)
+        self.left -= len(piece)
+        if self.left < 0:
+            raise tarfile.TarError(f"it unpacks to more than {LARGEST} bytes")
+        if not compressed and not piece:
+            raise tarfile.TarError("it is cut off")
+        return piece
+
+    def require_end(self) -> None:
+        """Zeros up to the end of the stream, where its checksum is compared, and nothing after it"""
+        clean, least = True, self.left - tarfile.RECORDSIZE
+        while clean and not self.stream.eof:
+            clean = not any(self._some(tarfile.RECORDSIZE)) and self.left >= least
+        if not clean or self.stream.unused_data or self.file.read(1):
+            raise tarfile.TarError("data follows its end")
+
+
+def _write_records(content: _Unzipped, folder: Path) -> None:
+    """The records in it, as ``pack`` writes them: regular files with one header each. Anything else is refused."""
+    written: set[str] = set()
+    while any(header := content.read(tarfile.BLOCKSIZE)):
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        if member.type != tarfile.REGTYPE or member.size < 0 or not _is_record(member.name) or member.name in written:
+            raise tarfile.TarError(f"{member.name!r} is not a record of a run, or occurs twice")
+        written.add(member.name)
+        if len(written) > MOST:
+            raise tarfile.TarError(f"it has more than {MOST} files")
+        target = folder / member.name
         target.parent.mkdir(exist_ok=True)
-        target.write_bytes(data.read())
+        with target.open("xb") as file:
+            file.writelines(content.pieces(member.size))
+        content.read(-member.size % tarfile.BLOCKSIZE)
+    content.require_end()
+
+
+def _is_record(name: str) -> bool:
+    """No other names, no folders within folders"""
+    run, _, file = name.rpartition("/")
+    return name == records.STUDY or (run not in ("", ".", "..") and "/" not in run and file in records.RECORDS)

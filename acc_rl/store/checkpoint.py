@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,7 @@ class Checkpoints:
 
     def write(self, step: int, state: Mapping[str, Any], buffer: SharedReplayBuffer, about: Mapping[str, Any]) -> None:
         """One more checkpoint; an OSError leaves those that were there whole."""
+        self.refuse_links()
         replay, name = self.folder / REPLAY, f"step-{step:012d}"
         replay.mkdir(parents=True, exist_ok=True)
         for folder in (self.folder, replay):
@@ -117,7 +120,7 @@ class Checkpoints:
                 files.remove_folder(path)
         needed = {segment.file for segments in self._kept.values() for segment in segments}
         for path in (self.folder / REPLAY).iterdir():
-            if path.name not in needed:
+            if SEGMENT_NAME.fullmatch(path.name) and path.name not in needed:
                 path.unlink()
 
     # --- reading ---
@@ -128,7 +131,8 @@ class Checkpoints:
         A damaged one is named in a warning and the one before is taken. If none is whole but for transitions of the
         replay buffer, the newest is taken with those that could be read.
         """
-        names = sorted((p.name for p in self._entries() if NAME.fullmatch(p.name)), reverse=True)
+        self.refuse_links()
+        names = self._names()
         partial: Checkpoint | None = None
         for name in names:
             try:
@@ -153,16 +157,34 @@ class Checkpoints:
             raise CheckpointError(f"{self.folder}: none of its {len(names)} checkpoints can be read")
         return None
 
-    def _entries(self) -> Iterable[Path]:
-        return self.folder.iterdir() if self.folder.is_dir() else ()
+    def manifests(self) -> dict[Path, dict[str, Any]]:
+        """Those of all checkpoints whose manifest is not damaged"""
+        self.refuse_links()
+        found = {}
+        for path in map(self.folder.joinpath, self._names()):
+            with suppress(RecordError):
+                found[path] = read_manifest(path)
+        return found
+
+    def refuse_links(self) -> None:
+        """Old checkpoints are removed: behind a link these would be somebody else's files."""
+        for path in (self.folder, self.folder / REPLAY, *(self.folder / name for name in self._names())):
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"{path}: is a link, but checkpoints are kept in directories of their own: put the directory "
+                    f"{os.readlink(path)} in its place, or use another --out (which may be a link)"
+                )
+
+    def _names(self) -> list[str]:
+        """Names of all checkpoints, newest first"""
+        there = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted((path.name for path in there if NAME.fullmatch(path.name)), reverse=True)
 
     def _remember(self, found: Checkpoint) -> None:
         self._kept = {found.name: [segment for segment, _ in found.segments]}
 
     def _read_one(self, name: str) -> Checkpoint:
         folder = self.folder / name
-        if folder.is_symlink():
-            raise DamagedFile(f"{folder}: is a link")
         manifest = read_manifest(folder)
         if name.rstrip("+") != f"step-{manifest['step']:012d}":
             raise DamagedFile(f"{folder}: its manifest is that of step {manifest['step']}")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from acc_rl.core.errors import AccError
+
 PART = ".part"
 """begins the name of what is not whole yet, or no longer"""
 CHUNK = 1 << 24
@@ -28,7 +30,7 @@ def require_writable() -> None:
         check()
 
 
-class RecordError(ValueError):
+class RecordError(AccError):
     """A file that is not what it should be."""
 
 
@@ -107,20 +109,22 @@ def read_checked(path: Path, told: Mapping[str, Any]) -> bytes:
     return content
 
 
-def read_plain(path: Path, largest: int) -> bytes:
-    """The content of a plain file: no link, no device, not larger than ``largest``."""
+def read_plain(path: Path, largest: int, follow: bool = False) -> bytes:
+    """The content of a plain file: no device, not larger than ``largest``, and no link unless ``follow``."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     except OSError as error:
-        what = "is a link" if path.is_symlink() else error.strerror
+        what = "is a link" if path.is_symlink() and not follow else error.strerror
         raise DamagedFile(f"{path}: {what}") from None
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
+    try:
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise DamagedFile(f"{path}: is no plain file")
         if found.st_size > largest:
             raise DamagedFile(f"{path}: has {found.st_size} bytes, not at most {largest}")
-        try:
-            return file.read()
-        except OSError as error:
-            raise DamagedFile(f"{path}: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(found.st_size)  # not what is written meanwhile, which may have no end
+    except OSError as error:
+        raise DamagedFile(f"{path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)

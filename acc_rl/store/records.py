@@ -24,6 +24,8 @@ RECORDS = (SPEC, PROVENANCE, RESULT, EVALUATIONS, TRAINING, VALUE_ERROR, CLOCK)
 OWN = (*RECORDS, CHECKPOINTS, POLICY_WEIGHTS, POLICY, TENSORBOARD)
 """all that a run writes into its folder"""
 LARGEST_JSON = 1 << 26
+LARGEST_ROWS = 1 << 30
+"""bytes of one file of rows"""
 
 
 class Rows:
@@ -31,7 +33,7 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        content = path.read_bytes() if path.exists() else b""
+        content = read_rows(path)
         self._size, self._hash = len(content), hashlib.sha256(content)
         self._waiting = b""
         self._warned = False
@@ -52,8 +54,13 @@ class Rows:
         if not self._waiting and not (sync and self._size):
             return
         require_writable()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
+            if (size := os.fstat(descriptor).st_size) < self._size:
+                raise RecordError(
+                    f"{self.path}: has {size} bytes, but {self._size} were written: something else has truncated or "
+                    "replaced it. Start the run again to resume from its last checkpoint"
+                )
             while self._waiting:
                 # at the place where it belongs, so that a part written by a failed try is written over
                 written = os.pwrite(descriptor, self._waiting, self._size)
@@ -71,7 +78,7 @@ class Rows:
     def cut(self, told: Mapping[str, Any]) -> None:
         """Remove the rows that were written later."""
         require_writable()
-        content = (self.path.read_bytes() if self.path.exists() else b"")[: told["bytes"]]
+        content = read_rows(self.path)[: told["bytes"]]
         if hashlib.sha256(content).hexdigest() != told["sha256"]:
             warnings.warn(f"{self.path}: its rows are no longer those that were written", stacklevel=2)
         if self.path.exists():
@@ -79,18 +86,21 @@ class Rows:
         self.__init__(self.path)  # type: ignore[misc]
 
 
+def read_rows(path: Path) -> bytes:
+    """The content of a file of rows; empty if there is none"""
+    return read_plain(path, LARGEST_ROWS) if os.path.lexists(path) else b""
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """All whole rows; a torn last line is passed over, damage elsewhere is an error."""
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")
+    lines = read_rows(path).split(b"\n")
     rows = []
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             if number == len(lines):  # no line end after it: the write was cut off
                 break
             raise RecordError(f"{path}: line {number} is no JSON: {line[:60]!r}") from None

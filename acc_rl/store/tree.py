@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from acc_rl.core.episodes import Array
+from acc_rl.core.errors import AccError
 
 ARRAY, TENSOR, TUPLE, PAIRS = "$array", "$tensor", "$tuple", "$pairs"
 """marks of what JSON does not know: arrays, tensors, tuples, mappings whose keys are no texts"""
@@ -29,7 +30,7 @@ def unpack(text: bytes, tensors: bytes) -> Any:
     try:
         return _decode(json.loads(text), arrays)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its state cannot be read: {type(error).__name__}: {error}") from None
+        raise AccError(f"its state cannot be read: {type(error).__name__}: {error}") from None
 
 
 def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
@@ -40,7 +41,7 @@ def unpack_arrays(content: bytes) -> dict[str, Array]:
     try:
         return load(content)
     except (SafetensorError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"its tensors cannot be read: {error}") from None
+        raise AccError(f"its tensors cannot be read: {error}") from None
 
 
 def _encode(value: Any, arrays: dict[str, Array], path: str) -> Any:

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from acc_rl.core.errors import AccError
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 LARGEST_N = 1000
 """returns per estimate; the exact sum for uniform returns takes about a second there"""
@@ -188,7 +190,7 @@ class Row:
 def biases(returns: Sequence[int], repeats: int, rng: np.random.Generator) -> Iterator[Row]:
     """All cases at all numbers of returns, one by one as they are done"""
     if not returns:
-        raise ValueError("returns is empty, but must name at least one number")
+        raise AccError("returns is empty, but must name at least one number")
     for n in returns:
         _require("returns", n, 1 <= n <= LARGEST_N, f"whole numbers from 1 to {LARGEST_N}")
     _require("repeats", repeats, repeats >= 2, ">= 2 for a standard error")
@@ -203,4 +205,4 @@ def _biases(returns: Sequence[int], repeats: int, rng: np.random.Generator) -> I
 
 def _require(field: str, value: object, ok: bool, allowed: str) -> None:
     if not ok:
-        raise ValueError(f"{field} is {value!r}, but must be {allowed}")
+        raise AccError(f"{field} is {value!r}, but must be {allowed}")

@@ -133,7 +133,7 @@ def test_play_without_a_screen_says_what_to_do(trained, monkeypatch):
 
 def test_diagnose(tmp_path):
     SAC("MlpPolicy", "Pendulum-v1", buffer_size=10, policy_kwargs={"net_arch": [8]}).save(tmp_path / "model.zip")
-    result = run("diagnose", tmp_path / "model.zip", "--algo", "sac", "--env", "Pendulum-v1", "--episodes", 3)
+    result = run("diagnose", tmp_path / "model.zip", "--env", "Pendulum-v1", "--episodes", 3)
     assert result.returncode == 0, result.stderr
     assert "The critic overestimates by" in result.stdout  # an untrained critic says 0, returns are negative
     assert (tmp_path / "model.diagnosis.png").stat().st_size > 10_000

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import pickle
 import zipfile
 
@@ -14,7 +15,9 @@ import stable_baselines3 as sb3
 import torch as th
 
 from acc_rl.algos.registry import find
-from acc_rl.inference.diagnose import FOREIGN, Diagnosis, diagnose, load_model
+from acc_rl.commands.main import main
+from acc_rl.inference.diagnose import Diagnosis, diagnose
+from acc_rl.inference.saved import FOREIGN, load_model
 
 
 class Constant(gym.Env):
@@ -89,8 +92,9 @@ def test_weights_alone_give_the_same_model(algo, tmp_path):
     kwargs = {"net_arch": [9, 7], "activation_fn": th.nn.Tanh}
     model = FOREIGN[algo]("MlpPolicy", env_id, policy_kwargs=kwargs, gamma=0.9, buffer_size=10, seed=3)
     model.save(tmp_path / "model.zip")
-    plain = load_model(tmp_path / "model.zip", algo, env_id)
-    trusted = load_model(tmp_path / "model.zip", algo, env_id, trust_pickle=True)
+    plain = load_model(tmp_path / "model.zip", None, env_id)
+    trusted = load_model(tmp_path / "model.zip", None, env_id, trust_pickle=True)
+    assert type(plain) is type(trusted) is FOREIGN[algo]
     assert plain.gamma == trusted.gamma == 0.9
     results = [diagnose(each, env_id, episodes=2, seed=1) for each in (plain, trusted)]
     for a, b in zip(results[0].estimates, results[1].estimates, strict=True):
@@ -107,6 +111,143 @@ def test_verdicts_in_words():
     assert verdict(1.34, 5).startswith("overestimates by 34 % [3")
     assert verdict(0.5, 5).startswith("underestimates by 50 % [")
     assert verdict(1.0, 5).startswith("shows no bias that could be told from zero: ")
+
+
+def test_no_verdict_without_numbers():
+    good = np.ones(50)
+    for estimates, returns in ((good * np.nan, good), (good, good * np.inf), (good, good * 0)):
+        with pytest.raises(ValueError, match="NaN or infinite, or returns are 0"):
+            Diagnosis([estimates] * 3, [returns] * 3).verdict()
+
+
+# --- which algorithm it is ---
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A model of each algorithm, and those that are nearest to another one"""
+    folder = tmp_path_factory.mktemp("foreign")
+
+    def save(name, algo, policy_kwargs=None, **settings):
+        env_id = "CartPole-v1" if algo in ("dqn", "qrdqn") else "Pendulum-v1"
+        policy_kwargs = {"net_arch": [8], **(policy_kwargs or {})}
+        model = FOREIGN[algo]("MlpPolicy", env_id, buffer_size=10, policy_kwargs=policy_kwargs, **settings)
+        model.save(folder / f"{name}.zip")
+
+    for algo in FOREIGN:
+        save(algo, algo)
+    save("tqc of one quantile", "tqc", {"n_quantiles": 1}, top_quantiles_to_drop_per_net=0)
+    save("td3 of one critic", "td3", {"n_critics": 1})
+    save("ddpg of two critics", "ddpg", {"n_critics": 2})
+    save("td3 as ddpg", "td3", {"n_critics": 1}, policy_delay=1, target_noise_clip=0.0)
+    return folder
+
+
+TOLD = {
+    **{algo: {algo} for algo in FOREIGN},
+    "ddpg": {"ddpg", "td3"},  # SB3's DDPG is its TD3 with other settings
+    "tqc of one quantile": {"tqc"},
+    "td3 of one critic": {"td3"},
+    "ddpg of two critics": {"ddpg", "td3"},
+    "td3 as ddpg": {"ddpg", "td3"},
+}
+
+
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("name", TOLD)
+def test_the_file_tells_the_algorithm(name, trust, foreign):
+    path = foreign / f"{name}.zip"
+    env_id = "CartPole-v1" if TOLD[name] & {"dqn", "qrdqn"} else "Pendulum-v1"
+    assert type(load_model(path, None, env_id, trust)) in {FOREIGN[algo] for algo in TOLD[name]}
+    for algo in FOREIGN:
+        if algo in TOLD[name]:
+            assert type(load_model(path, algo, env_id, trust)) is FOREIGN[algo]
+            continue
+        with pytest.raises(ValueError, match=rf"is a .*{min(TOLD[name])}.* model, but --algo is {algo}"):
+            load_model(path, algo, env_id, trust)
+
+
+def test_the_command_refuses_another_algorithm_and_leaves_the_plot(foreign, tmp_path, capsys):
+    plot = tmp_path / "plot.png"
+    plot.write_text("the one before")
+    words = ["diagnose", str(foreign / "sac.zip"), "--env", "Pendulum-v1", "--plot", str(plot), "--episodes", "2"]
+    assert main([*words, "--algo", "tqc"]) == 2
+    told = capsys.readouterr().err
+    assert "is a sac model, but --algo is tqc" in told
+    assert told.count("\n") == 1
+    assert plot.read_text() == "the one before"
+    assert main(words) == 0
+    assert "(SAC, 400 pairs" in capsys.readouterr().out
+
+
+# --- sizes are those of the weights ---
+
+
+def rewritten(path, change, target):
+    """The model with other weights"""
+    with zipfile.ZipFile(path) as good, zipfile.ZipFile(target, "w") as bad:
+        for name in good.namelist():
+            content = good.read(name)
+            if name == "policy.pth":
+                weights = th.load(io.BytesIO(content), weights_only=True)
+                change(weights)
+                content = saved(weights)
+            bad.writestr(name, content)
+    return target
+
+
+def huge(*shape):
+    """One number in the file, as many as one likes by its strides"""
+    return th.zeros(1).expand(*shape)
+
+
+def many_critics(weights):
+    weights.update({f"critic.qf{i}.0.weight": th.zeros(1, 1) for i in range(2, 500)})
+
+
+LYING = {
+    "stride 0": (lambda w: w.update({"critic.qf0.0.weight": huge(10**9, 4)}), "tensors say they have"),
+    "layers that do not meet": (
+        lambda w: w.update({"critic.qf0.0.weight": th.zeros(10**5, 1), "critic.qf0.2.weight": th.zeros(10**5, 1)}),
+        "layers of critic.qf0 do not fit each other",
+    ),
+    "more critics by name": (many_critics, "critics differ in their layers"),
+    "NaN": (lambda w: w["critic.qf0.0.weight"].fill_(np.nan), "critic.qf0.0.weight is NaN or infinite"),
+    "three dimensions": (lambda w: w.update({"actor.latent_pi.0.weight": th.zeros(8, 3, 1)}), "do not fit each other"),
+}
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_weights_that_lie_are_refused_before_a_model_is_made(name, foreign, tmp_path, monkeypatch):
+    change, message = LYING[name]
+    path = rewritten(foreign / "sac.zip", change, tmp_path / "bad.zip")
+    monkeypatch.setitem(FOREIGN, "sac", None)  # nothing is built
+    with pytest.raises(ValueError, match=message):
+        load_model(path, "sac", "Pendulum-v1")
+
+
+@pytest.mark.parametrize("name", ["ent_coef_tensor", "log_ent_coef"])
+@pytest.mark.parametrize("value", [th.tensor([np.nan]), th.zeros(2)])
+def test_a_temperature_that_is_none(name, value, foreign, tmp_path):
+    with zipfile.ZipFile(foreign / "sac.zip") as good, zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        for each in good.namelist():
+            bad.writestr(each, saved({name: value}) if each == "pytorch_variables.pth" else good.read(each))
+    with pytest.raises(ValueError, match="does not fit a sac model"):
+        load_model(tmp_path / "bad.zip", None, "Pendulum-v1")
+
+
+def test_a_damaged_zip_is_one_line(foreign, tmp_path):
+    content = bytearray((foreign / "sac.zip").read_bytes())
+    content[content.index(b"critic.qf0") + 5] ^= 1
+    (tmp_path / "bad.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"policy\.pth cannot be read: Bad CRC-32"):
+        load_model(tmp_path / "bad.zip", "sac", "Pendulum-v1")
+
+
+def test_a_model_is_a_plain_file(tmp_path):
+    os.mkfifo(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=r"model\.zip: is no plain file"):
+        load_model(tmp_path / "model.zip", None, "Pendulum-v1")
 
 
 class Canary:
@@ -126,6 +267,15 @@ def hostile(path, files):
             archive.writestr(name, content)
 
 
+def deflated(content):
+    """The same zip, compressed"""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as plain, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as small:
+        for name in plain.namelist():
+            small.writestr(name, plain.read(name))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -139,6 +289,11 @@ def hostile(path, files):
             "does not fit a sac model on Pendulum-v1: it has no weights of critic",
         ),
         ({"data": '{"gamma": null}', "policy.pth": saved({})}, "its gamma is None, but must be a number"),
+        ({"data": '{"gamma": NaN}', "policy.pth": saved({})}, "its gamma is nan, but must be a number"),
+        ({"data": '{"gamma": 1.5}', "policy.pth": saved({})}, "its gamma is 1.5, but must be a number"),
+        ({"data": '{"a":' * 10**5, "policy.pth": saved({})}, "no model that SB3 saved"),
+        ({"data": "{}", "policy.pth": saved({"a": 1.0})}, "policy.pth holds no weights by name"),
+        ({"data": "{}", "policy.pth": deflated(saved({"a": th.zeros(10**6)}))}, "policy.pth .* says it holds"),
     ],
 )
 def test_hostile_and_damaged_files(files, message, tmp_path, monkeypatch):
@@ -203,15 +358,18 @@ def test_models_of_this_package(name, zips):
 @pytest.mark.parametrize(
     ("file", "algo", "env_id", "trust", "message"),
     [
-        ("sb3", "td3", "Pendulum-v1", False, "does not fit a td3 model on Pendulum-v1: it has no weights of actor.mu"),
-        ("sb3", "dqn", "Pendulum-v1", False, "it has no weights of q_net.q_net"),
+        ("sb3", "td3", "Pendulum-v1", False, "is a sac model, but --algo is td3"),
+        ("sb3", "dqn", "Pendulum-v1", False, "is a sac model, but --algo is dqn"),
         ("sb3", "sac", "CartPole-v1", False, "does not fit a sac model on CartPole-v1: .*action"),
         ("sb3", "sac", "MountainCarContinuous-v0", False, "does not fit a sac model on MountainCarContinuous-v0"),
-        ("sb3", "dqn", "Pendulum-v1", True, "does not fit a dqn model on Pendulum-v1"),
+        ("sb3", "dqn", "Pendulum-v1", True, "is a sac model, but --algo is dqn"),
         ("sb3", "sac", "CartPole-v1", True, "does not fit a sac model on CartPole-v1: Observation spaces do not match"),
         ("sb3", "acc", "Pendulum-v1", True, "no acc model: it was not saved by this package"),
         ("acc", "ddpg", "Pendulum-v1", True, "a model of this package, which has no ddpg; did you mean acc-ddpg?"),
         ("acc", "td3", "Pendulum-v1", True, "does not fit a td3 model on Pendulum-v1"),
+        ("acc", "sac", "Pendulum-v1", True, "has a QuantilePolicy, which is not that of sac"),
+        ("acc", None, "Pendulum-v1", True, "does not tell, for instance, acc from tqc: use --algo"),
+        ("acc", None, "Pendulum-v1", False, "can only be read with --trust-pickle"),
     ],
 )
 def test_wrong_algorithm_or_env(file, algo, env_id, trust, message, zips):

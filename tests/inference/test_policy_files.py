@@ -84,6 +84,11 @@ def test_the_weights_are_as_readable_as_the_rest(tmp_path):
     assert modes == dict.fromkeys(["policy.json", "policy.safetensors", "spec.json"], 0o644)
 
 
+def image(*shape):
+    bounds = {name: np.full(shape, value).tolist() for name, value in (("low", 0), ("high", 255))}
+    return {"type": "Box", "shape": list(shape), "dtype": "uint8", **bounds}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -94,6 +99,16 @@ def test_the_weights_are_as_readable_as_the_rest(tmp_path):
         {"action_space": {"type": "Discrete", "n": -1, "start": 0}},
         {"action_space": None},
         {"nets": {"n_critics": 0}},
+        {"nets": {"n_critics": 1e9}},
+        {"nets": {"n_quantiles": 10**9}},
+        {"nets": {"features_extractor_kwargs": {"features_dim": 10**9}}},
+        {"settings": {"pi": [10**6, 10**6], "qf": [16]}},
+        {"settings": {"pi": [1] * 10**5, "qf": [16]}},
+        {"settings": {"pi": [-5], "qf": [16]}},
+        {"observation_space": {"type": "Discrete", "n": 10**9, "start": 0}},
+        {"observation_space": {"type": "Box", "shape": [10**9], "dtype": "float32", "low": "0", "high": "1"}},
+        {"observation_space": {"type": "Dict", "spaces": {"a": image(1, 400, 400)}}, "policy": "MultiInputPolicy"},
+        {"observation_space": {"type": "Box", "shape": [3], "dtype": "U999999999", "low": [0] * 3, "high": [1] * 3}},
         {"algo": "none"},
     ],
 )
@@ -103,6 +118,63 @@ def test_a_policy_that_cannot_be_loaded(change, tmp_path):
     (folder / records.POLICY).write_text(json.dumps({**content, **change}))
     with pytest.raises(records.RecordError, match="no policy that can be loaded"):
         load_policy(folder)
+
+
+def test_nets_for_images_are_not_made_larger_than_the_weights(tmp_path):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    content = json.loads((folder / records.POLICY).read_text())
+    change = {"observation_space": image(1, 400, 400), "policy": "CnnPolicy"}
+    (folder / records.POLICY).write_text(json.dumps({**content, **change}))
+    with pytest.raises(records.RecordError, match=r"at least \d+ weights, but there are 98"):
+        load_policy(folder)
+
+
+def test_critics_are_not_made_as_large_as_they_say(tmp_path):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    expected = load_policy(folder)(np.ones(3, np.float32))
+    content = json.loads((folder / records.POLICY).read_text())
+    content["nets"] |= {"n_critics": 10**9, "n_atoms": 10**9}
+    content["settings"]["qf"] = [10**9, 10**9]
+    (folder / records.POLICY).write_text(json.dumps(content))
+    assert load_policy(folder)(np.ones(3, np.float32)) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "is no plain file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a link"),
+        (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "not at most"),
+        (lambda path: path.write_bytes(b"nothing"), "header"),
+    ],
+)
+def test_weights_are_a_plain_file(make, told, tmp_path):
+    folder = write(tmp_path / "run", "Pendulum-v1", "acc")
+    (folder / records.POLICY_WEIGHTS).unlink()
+    make(folder / records.POLICY_WEIGHTS)
+    with pytest.raises(records.RecordError, match=f"no policy that can be loaded: .*{told}"):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    ("env", "algo"),
+    [
+        ("Pendulum-v1", "acc"),
+        ("Pendulum-v1", "td3"),
+        ("CartPole-v1", "acc-dqn"),
+        ("CartPole-v1", "acc-qrdqn"),
+        ("Frames-v0", "acc-qrdqn"),
+    ],
+)
+def test_a_policy_acts_as_it_did(env, algo, tmp_path):
+    spec = tiny(env, algo)
+    model = make_model(spec)
+    (tmp_path / "run").mkdir()
+    about = {"algo": algo, "policy": policy_name(model.observation_space), "settings": spec.as_dict()["settings"]}
+    save_policy(tmp_path / "run", model, {**about, "nets": nets(model.policy_kwargs)})
+    policy = load_policy(tmp_path / "run")
+    observations = np.stack([model.observation_space.sample() for _ in range(20)])
+    np.testing.assert_array_equal(policy(observations), model.predict(observations, deterministic=True)[0])
 
 
 def test_export_to_a_folder(tmp_path, capsys):

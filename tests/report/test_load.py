@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import numpy as np
@@ -97,6 +98,43 @@ def test_unchanged_files_are_read_once(study):
     again = load(study, cache)
     assert len(cache) == size > 0
     assert again.runs[0].evaluations is first.runs[0].evaluations
+
+
+def test_a_file_that_grows_has_one_entry(tmp_path):
+    run, cache = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=3000)), {}
+    load(tmp_path, cache)
+    size = len(cache)
+    for step in range(4000, 8000, 1000):
+        with (run / "evaluations.jsonl").open("a") as file:
+            file.write(f'{{"step": {step}, "mean_return": 7.0}}\n')
+        assert load(tmp_path, cache).runs[0].evaluations["step"][-1] == step
+    assert len(cache) == size
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "is no plain file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a link"),
+        (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "not at most"),
+        (lambda path: path.write_text("[" * 10**5 + "\n"), "line 1 is no JSON"),
+    ],
+)
+def test_records_are_plain_files(tmp_path, make, told):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=3000))
+    (run / "training.jsonl").unlink()
+    make(run / "training.jsonl")
+    with pytest.raises(ReportError, match=rf"training\.jsonl: .*{told}"):
+        load(run)
+
+
+@pytest.mark.parametrize(("key", "value"), [("steps", 0), ("steps", -5), ("steps", True), ("seed", -1), ("algo", 7)])
+def test_a_spec_with_values_that_no_run_has(tmp_path, key, value):
+    spec = synthetic.spec("Hopper-v5", "acc", 0, steps=3000)
+    run = synthetic.write_run(tmp_path, spec)
+    (run / "spec.json").write_text(json.dumps({**spec, key: value}))
+    with pytest.raises(ReportError, match=f"{key} is {value}, but must be"):
+        load(tmp_path)
 
 
 def test_grid():

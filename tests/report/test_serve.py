@@ -3,6 +3,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 import synthetic
 
+from acc_rl.commands.main import main
 from acc_rl.report.serve import Watcher, allowed_hosts, server
 
 
@@ -111,6 +113,69 @@ def test_a_broken_record_is_told_and_not_the_end(port, run):
     assert '<meta http-equiv="refresh" content="2">' in told
     (run / "evaluations.jsonl").write_text(whole)
     assert ask(port)[0] == 200
+
+
+def test_errors_of_any_kind_are_told_in_one_line(port, monkeypatch):
+    def build(*_):
+        raise KeyError("a\nb <script>")
+
+    monkeypatch.setattr("acc_rl.report.serve.build", build)
+    status, told = ask(port)
+    assert status == 503
+    assert "KeyError: &#x27;a\\nb &lt;script&gt;&#x27;</p>" in told
+    assert told.count("\n") == 1
+    monkeypatch.undo()
+    assert ask(port)[0] == 200
+
+
+def raw(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def test_odd_hosts_are_refused_without_a_traceback(port, capfd):
+    for digits in ("²³", "٣", "9" * 5000, "-1", "0x50"):
+        with raw(port) as connection:
+            connection.sendall(f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{digits}\r\n\r\n".encode())
+            assert b" 403 " in connection.recv(100)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_sends_nothing_is_let_go(run, monkeypatch, capfd):
+    monkeypatch.setattr("acc_rl.report.serve.PATIENCE", 0.1)
+    with served(run, "127.0.0.1") as port, raw(port) as connection:
+        connection.sendall(b"GET / HTTP/1.0\r\n")
+        assert connection.recv(100) == b""
+    assert capfd.readouterr().err == ""
+
+
+def test_clients_that_leave_early_are_no_news(run, monkeypatch, capfd):
+    done = threading.Event()
+    monkeypatch.setattr(Watcher, "page", lambda self: done.wait(20) and b"x" * 10**8)
+    made = server(Watcher(run), "127.0.0.1", 0)
+    over = threading.Event()
+    original = made.shutdown_request
+    monkeypatch.setattr(made, "shutdown_request", lambda request: (original(request), over.set()))
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    port = made.server_address[1]
+    with raw(port) as connection:
+        connection.sendall(f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        # closed with a reset, not a goodbye
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    done.set()
+    assert over.wait(20)
+    made.shutdown()
+    thread.join()
+    made.server_close()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("port", ["99999", "-1"])
+def test_a_port_that_is_none(port, run, capsys):
+    assert main(["report", str(run), "--watch", "--port", port]) == 2
+    told = capsys.readouterr().err
+    assert f"port is {port}, but must be" in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal")

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
+from acc_rl.core.settings import BiasSettings
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import evaluate
-from acc_rl.core.settings import BiasSettings
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.runs.train import make_model, train
 from acc_rl.store import records
@@ -93,7 +93,12 @@ def test_success_is_that_of_any_step():
 def test_training(tmp_path):
     settings = Settings(pi=(8,), qf=(8,), n_critics=2, n_atoms=7, batch_size=8, buffer_size=1000, learning_starts=400)
     spec = RunSpec(
-        "metaworld/door-open", steps=600, eval_every=600, eval_episodes=1, settings=settings, bias=BiasSettings(start_step=100)
+        "metaworld/door-open",
+        steps=600,
+        eval_every=600,
+        eval_episodes=1,
+        settings=settings,
+        bias=BiasSettings(start_step=100),
     )
     folder = train(spec, tmp_path)
     rows = records.read(folder / records.EVALUATIONS)

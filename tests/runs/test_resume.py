@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from kit import ALGORITHMS, QUIET, Crash, digests, killed_until_done, run, tiny
+from kit import ALGORITHMS, Crash, digests, killed_until_done, run, tiny
 from rich.console import Console
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
@@ -24,13 +24,14 @@ from acc_rl import ACC, ACCTD3
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
-from acc_rl.runs.config import finished
+from acc_rl.runs.config import differences, finished, identity
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.preflight import NoRoom
 from acc_rl.runs.resume import CheckpointCallback
-from acc_rl.runs.train import RunExists
+from acc_rl.runs.train import RunExists, make_model
 from acc_rl.store import files, records
-from acc_rl.store.checkpoint import Checkpoints
+from acc_rl.store.checkpoint import CheckpointError, Checkpoints, read_manifest
+from acc_rl.store.checkpoint import _sealed as sealed
 
 VARIANTS = {
     "acc": tiny(),
@@ -269,6 +270,69 @@ def test_other_settings_are_refused(tmp_path):
         run(tiny(steps=100, eval_every=50), tmp_path)
 
 
+@pytest.mark.parametrize("name", [".", "replay", "step-000000000100"])
+def test_linked_checkpoints_are_refused_and_what_they_lead_to_stays(name, tmp_path):
+    folder = run(tiny(steps=100), tmp_path / "out")
+    link = folder / records.CHECKPOINTS / name
+    link.rename(tmp_path / "elsewhere")
+    link.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "thesis.txt").write_text("years of work")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"{link}: is a link, .* {tmp_path / 'elsewhere'} in its place"):
+        run(tiny(steps=200), tmp_path / "out")
+    assert contents(tmp_path) == before
+    run(tiny(steps=100), tmp_path / "out", restart=True)
+    assert (tmp_path / "elsewhere" / "thesis.txt").read_text() == "years of work"
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_checkpoints_that_become_a_link_do_not_end_training(tmp_path, monkeypatch):
+    def link():
+        checkpoints = tmp_path / "out" / tiny().name / records.CHECKPOINTS
+        checkpoints.rename(tmp_path / "elsewhere")
+        checkpoints.symlink_to(tmp_path / "elsewhere")
+
+    at_step(monkeypatch, 150, link)
+    with pytest.warns(UserWarning, match=r"no checkpoint could be written at step 2\d\d: .*checkpoints: is a link"):
+        folder = run(tiny(steps=240), tmp_path / "out")
+    assert records.read_json(folder / records.RESULT)["step"] == 240
+
+
+def test_checkpoints_of_another_run_are_refused_with_nothing_touched(tmp_path):
+    other, folder = run(tiny(steps=100, seed=1), tmp_path), run(tiny(steps=100), tmp_path)
+    shutil.rmtree(folder / records.CHECKPOINTS)
+    shutil.copytree(other / records.CHECKPOINTS, folder / records.CHECKPOINTS)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"step-000000000100: is a checkpoint of another run \(other seed\)"):
+        run(tiny(steps=200), tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_steps_and_threads_are_no_part_of_the_identity(tmp_path):
+    spec = tiny(steps=100)
+    run(spec, tmp_path)
+    content = records.json_like(spec.as_dict())
+    assert differences(content, tiny(steps=900, threads=3)) == []
+    assert differences(identity(content), spec) == []
+    assert differences({**content, "seed": 1, "bias": {}}, spec) == ["seed", "bias"]
+    assert differences({}, spec)[0] == "env"
+    # settings that were added later are at their defaults in what was written before
+    assert differences({key: value for key, value in content.items() if key != "value_error"}, spec) == []
+
+
+def test_a_checkpoint_without_identity_is_read(tmp_path):
+    folder = run(tiny(steps=100), tmp_path)
+    path = folder / records.CHECKPOINTS / "step-000000000100"
+    manifest = read_manifest(path)
+    assert manifest.pop("run")["seed"] == 0
+    (path / "manifest.json").write_bytes(sealed(manifest))
+    run(tiny(steps=200), tmp_path)
+    assert [row["step"] for row in records.read(folder / records.EVALUATIONS)] == [0, 100, 200]
+
+
 def test_two_processes_do_not_train_in_one_folder(tmp_path, monkeypatch):
     spec, told = tiny(steps=200), []
 
@@ -335,6 +399,14 @@ def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path, monkeypat
     assert "no checkpoint could be written at step 200: " in text
     assert "training.jsonl: No space left on device" in text
     assert digests(folder) == whole
+
+
+def test_a_record_that_is_truncated_ends_training(tmp_path, monkeypatch):
+    path = tmp_path / tiny().name / records.TRAINING
+    at_step(monkeypatch, 250, lambda: os.truncate(path, 5))
+    with pytest.raises(records.RecordError, match=r"training\.jsonl: has 5 bytes, but \d+ were written"):
+        run(tiny(), tmp_path)
+    assert b"\0" not in path.read_bytes()
 
 
 def test_a_buffer_without_checkpoints_is_refused_before_training(tmp_path):
@@ -512,16 +584,6 @@ def test_a_model_of_ones_own(cls, tmp_path):
 
 
 def test_state_that_does_not_fit_is_one_line(tmp_path):
-    run(tiny(steps=100), tmp_path)
-    folder = tmp_path / tiny().name
-    other = tiny(steps=200, settings={"qf": [8]})
-    (folder / records.SPEC).write_text((folder / records.SPEC).read_text().replace('"steps": 100', '"steps": 200'))
-    (tmp_path / "other").mkdir()
-    folder.rename(tmp_path / "other" / other.name)
-    content = records.read_json(tmp_path / "other" / other.name / records.SPEC)
-    records.write_json(
-        tmp_path / "other" / other.name / records.SPEC, {**content, **records.json_like(other.as_dict())}
-    )
-    (tmp_path / "other" / other.name / records.RESULT).unlink()
+    folder = run(tiny(steps=100), tmp_path)
     with pytest.raises(records.RecordError, match="its checkpoint does not fit this run"):
-        run(other, tmp_path / "other", console=QUIET)
+        CheckpointCallback(folder / records.CHECKPOINTS).resume(make_model(tiny(settings={"qf": [8]})))

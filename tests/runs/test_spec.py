@@ -120,7 +120,7 @@ def test_the_ends_of_ranges_are_allowed():
 @pytest.mark.parametrize(
     ("bias", "message"),
     [
-        ({"tail": "drop:x"}, "bias.tail is 'drop:x', but must be none, bootstrap or drop:N"),
+        ({"tail": "drop:x"}, "bias.tail is 'drop:x', but must be 'none', 'bootstrap'"),
         ({"tail": "drop:0"}, "bias.tail is .*0.*, but must be"),
         ({"lr": -1.0}, "bias.lr is -1.0, but must be a positive number"),
         ({"range": (5.0, 0.0)}, "bias.range is"),

@@ -1,12 +1,15 @@
 """The records of a study in one file: nothing of them is lost, nothing else comes out."""
 
+import gzip
 import io
 import tarfile
+import tracemalloc
 
 import pytest
 
 from acc_rl.commands.main import main
 from acc_rl.report.load import load
+from acc_rl.store import archive
 from acc_rl.store.archive import pack, unpacked
 from acc_rl.store.records import RECORDS, DamagedFile
 
@@ -85,6 +88,77 @@ def test_too_much_is_refused(study, tmp_path, monkeypatch):
     _refused(tmp_path / "x.tar.gz")
 
 
+# --- archives that are small and take for ever, or all memory ---
+
+
+def header(name, size, kind=tarfile.REGTYPE):
+    """A block with any size, also one that tarfile would not write"""
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    block = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
+    block[124:136] = tarfile.itn(size, 12, tarfile.GNU_FORMAT)
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+END = bytes(2 * tarfile.BLOCKSIZE)
+SMALL = {
+    "negative size": header("a/spec.json", -512) + END,
+    "negative size that leads back to its header": header("a/spec.json", 0) + header("b/spec.json", -512) + END,
+    "long name": header("././@LongLink", 1 << 33, tarfile.GNUTYPE_LONGNAME) + b"a" * 5000,
+    "long link": header("././@LongLink", 1 << 33, tarfile.GNUTYPE_LONGLINK) + b"a" * 5000,
+    "extended header": header("PaxHeaders/a", 1 << 33, tarfile.XHDTYPE) + b"a" * 5000,
+    "global header": header("PaxHeaders/a", 1 << 33, tarfile.XGLTYPE) + b"a" * 5000,
+    "sparse": header("a/spec.json", 0, tarfile.GNUTYPE_SPARSE) + END,
+    "huge size": header("a/spec.json", 1 << 62) + b"a" * 5000,
+    "twice the same": 2 * header("a/spec.json", 0) + END,
+    "cut off in a file": header("a/spec.json", 5000) + b"{}",
+    "no end": header("a/spec.json", 0),
+    "something after the end": header("a/spec.json", 0) + END + b"x" * 100,
+    "zeros for ever": header("a/spec.json", 0) + bytes(10**6),
+}
+
+
+@pytest.mark.parametrize("content", SMALL.values(), ids=SMALL)
+def test_headers_that_lie_are_refused(tmp_path, content):
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(content))
+    _refused(tmp_path / "x.tar.gz")
+
+
+def test_such_a_header_would_have_been_read_as_any_other(tmp_path):
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(header("a/spec.json", 2) + b"{}".ljust(512, b"\0") + END))
+    with unpacked(tmp_path / "x.tar.gz") as folder:
+        assert contents(folder) == {"a/spec.json": b"{}"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_what_comes_out_is_counted_and_not_held(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(archive, "LARGEST", 1 << 26)
+    (tmp_path / "x.tar.gz").write_bytes(gzip.compress(header("a/spec.json", 1 << 27, kind) + bytes(1 << 27)))
+    tracemalloc.start()
+    _refused(tmp_path / "x.tar.gz")
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert held < 1 << 24
+
+
+def test_members_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MOST", 100)
+    for members in (100, 101):
+        content = b"".join(header(f"run{i}/spec.json", 0) for i in range(members)) + END
+        (tmp_path / f"{members}.tar.gz").write_bytes(gzip.compress(content))
+    with unpacked(tmp_path / "100.tar.gz") as folder:
+        assert len(contents(folder)) == 100
+    _refused(tmp_path / "101.tar.gz", "more than 100 files")
+
+
+def test_streams_are_not_joined(tmp_path):
+    whole = gzip.compress(header("a/spec.json", 0) + END)
+    (tmp_path / "x.tar.gz").write_bytes(whole + 1000 * gzip.compress(b""))
+    _refused(tmp_path / "x.tar.gz", "data follows its end")
+
+
 def test_the_command_tells_what_it_wrote_and_what_is_wrong(study, tmp_path, capsys):
     assert main(["study", "pack", str(study), str(tmp_path / "small.tar.gz")]) == 0
     assert "records of 23 runs, 22 of them finished" in capsys.readouterr().out
@@ -107,6 +181,7 @@ def _write(path, member, data):
         archive.addfile(member, io.BytesIO(data))
 
 
-def _refused(path):
-    with pytest.raises(DamagedFile, match=path.name), unpacked(path):
+def _refused(path, told=""):
+    with pytest.raises(DamagedFile, match=f"{path.name}.*{told}") as error, unpacked(path):
         pass
+    assert "\n" not in str(error.value)

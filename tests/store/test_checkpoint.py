@@ -463,3 +463,42 @@ def test_reading_refuses_what_has_grown(tmp_path):
     path.write_bytes(b"123456")
     with pytest.raises(DamagedFile, match="has 6 bytes, not at most 5"):
         files.read_checked(path, told)
+
+
+# --- what is not ours ---
+
+
+def elsewhere(tmp_path, link):
+    """A folder with files of somebody else's, and ``link`` to it in place of what was there"""
+    there = tmp_path.with_name(tmp_path.name + "-elsewhere")
+    shutil.copytree(link, there) if link.is_dir() else there.mkdir()
+    (there / "thesis.txt").write_text("years of work")
+    shutil.rmtree(link, ignore_errors=True)
+    link.symlink_to(there)
+    return there
+
+
+@pytest.mark.parametrize("name", ["", REPLAY, NEWEST])
+def test_links_are_refused_with_nothing_touched(two, name, tmp_path):
+    store, buffer = two
+    there = elsewhere(tmp_path, tmp_path / name)
+    before = sorted(there.rglob("*"))
+    for act in (lambda: write(store, buffer, 80), Checkpoints(tmp_path).read):
+        with pytest.raises(CheckpointError, match=rf"{tmp_path / name}: is a link, .* {there} in its place"):
+            act()
+    assert sorted(there.rglob("*")) == before
+
+
+def test_only_what_carries_our_names_is_removed(two, tmp_path):
+    store, buffer = two
+    foreign = [tmp_path / "notes", tmp_path / REPLAY / "notes.safetensors", tmp_path / REPLAY / "1-2.safetensors"]
+    for path in foreign:
+        path.write_text("mine")
+    for path in (tmp_path, tmp_path / REPLAY):
+        (path / f"{files.PART}-torn").write_text("ours")
+    write(store, buffer, 80)
+    assert all(path.exists() for path in foreign)
+    assert not list(tmp_path.rglob(f"{files.PART}*"))
+    assert f"{0:012d}-{20:012d}.safetensors" in names(tmp_path / REPLAY)
+    write(store, buffer, 120)
+    assert f"{0:012d}-{20:012d}.safetensors" not in names(tmp_path / REPLAY)

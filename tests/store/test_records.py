@@ -102,10 +102,47 @@ def test_rows_wait_for_a_disk_that_is_full(tmp_path, monkeypatch):
     assert rows.told() == records.Rows(rows.path).told()
 
 
-@pytest.mark.parametrize(
-    "make", [lambda p: p.symlink_to("/etc/hostname"), os.mkfifo, lambda p: p.write_text("[" * 10**5)]
-)
-def test_json_is_read_from_plain_files_only(tmp_path, make):
+def test_rows_that_were_truncated_are_an_error_and_get_no_hole(tmp_path):
+    rows = records.Rows(tmp_path / "rows.jsonl")
+    for step in range(5):
+        rows.append({"step": step})
+    for damage in (lambda: os.truncate(rows.path, 12), rows.path.unlink):
+        damage()
+        for act in (lambda: rows.append({"step": 5}), lambda: rows.flush(sync=True)):
+            with pytest.raises(records.RecordError, match=r"rows\.jsonl: has \d+ bytes, but 60 were written"):
+                act()
+        assert b"\0" not in rows.path.read_bytes()
+
+
+NOT_PLAIN = {
+    "link": lambda path: path.symlink_to("/etc/hostname"),
+    "dangling link": lambda path: path.symlink_to(path.with_name("nothing")),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "pipe": os.mkfifo,
+    "endless": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+}
+
+
+@pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
+@pytest.mark.parametrize("read", [records.read, records.read_json, records.Rows])
+def test_records_are_read_from_plain_files_only(tmp_path, make, read):
     make(tmp_path / "a.json")
-    with pytest.raises(records.RecordError, match=r"a\.json: is (a link|no plain file|no JSON)"):
-        records.read_json(tmp_path / "a.json")
+    with pytest.raises(records.RecordError, match=r"a\.json: (is a link|is no plain file|has \d+ bytes, not at most)"):
+        read(tmp_path / "a.json")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_rows_are_not_written_into_what_became_a_link(tmp_path):
+    rows = records.Rows(tmp_path / "rows.jsonl")
+    (tmp_path / "other").touch()
+    rows.path.symlink_to(tmp_path / "other")
+    with pytest.warns(UserWarning, match=r"rows\.jsonl: .*; its rows wait"):
+        rows.append({"step": 1})
+    assert (tmp_path / "other").read_bytes() == b""
+
+
+def test_deep_json_is_one_line(tmp_path):
+    (tmp_path / "a.json").write_text("[" * 10**5 + "\n")
+    for read in (records.read, records.read_json):
+        with pytest.raises(records.RecordError, match=r"a\.json: .*is no JSON"):
+            read(tmp_path / "a.json")
