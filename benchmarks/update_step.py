@@ -7,11 +7,14 @@ the median of the ratios to ours within a turn.
 from __future__ import annotations
 
 import argparse
-import multiprocessing as mp
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from itertools import cycle, pairwise
-from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -165,37 +168,86 @@ CONTESTS: Mapping[str, Mapping[str, Maker]] = {
 }
 
 
-def contestant(make: Maker, threads: int, pipe: Connection) -> None:
-    """A process of its own, so that nobody's memory and threads get in another's way."""
-    th.set_num_threads(threads)
+MAKERS: Mapping[str, Maker] = {make.__name__: make for contest in CONTESTS.values() for make in contest.values()}
+OURS = {"ACC N=5": "acc_5", "ACC N=2": "acc_2", "SAC": "our_sac", "TD3": "our_td3"}
+
+
+def contestant(make: Maker) -> None:
+    """A process of its own, so that nobody's memory and threads get in another's way: seconds in, ms per step out"""
     step = make()
-    while seconds := pipe.recv():
+    for line in sys.stdin:
+        seconds = float(line)
         step()  # wake the threads and warm the caches
         steps, start = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - start) < seconds:
             step()
             step()  # always even: TD3 updates its actor in every second step
             steps += 2
-        pipe.send(elapsed / steps * 1e3)
+        print(elapsed / steps * 1e3, flush=True)
 
 
-def take_turns(makers: Mapping[str, Maker], args: argparse.Namespace, title: str) -> dict[str, list[float]]:
+def start(maker: str, threads: int, tree: Path | None) -> subprocess.Popen[str]:
+    """A contestant with the package of this environment, or of another source tree"""
+    path = {} if tree is None else {"PYTHONPATH": str(tree)}
+    command = [sys.executable, __file__, "--contestant", maker, "--threads", str(threads)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **path})
+
+
+def take_turns(
+    makers: Mapping[str, tuple[str, Path | None]], args: argparse.Namespace, threads: int, title: str
+) -> dict[str, list[float]]:
     """ms per step of each contestant, one list entry per turn"""
-    context = mp.get_context("spawn")
-    pipes: dict[str, Connection] = {}
-    for name, make in makers.items():
-        pipes[name], theirs = context.Pipe()
-        context.Process(target=contestant, args=(make, args.threads, theirs), daemon=True).start()
+    running = {name: start(maker, threads, tree) for name, (maker, tree) in makers.items()}
     times: dict[str, list[float]] = {name: [] for name in makers}
     for turn in track(range(-WARM_UP, args.turns), title, transient=True):
-        for name, pipe in pipes.items():
-            pipe.send(args.seconds)
-            elapsed = pipe.recv()
+        for name, process in running.items():
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(args.seconds, file=process.stdin, flush=True)
+            elapsed = float(process.stdout.readline())
             if turn >= 0:
                 times[name].append(elapsed)
-    for pipe in pipes.values():
-        pipe.send(0)
+    for process in running.values():
+        process.communicate()
     return times
+
+
+def ratio_to(reference: list[float], values: list[float]) -> float:
+    return median(value / own for value, own in zip(values, reference, strict=True))
+
+
+def peers(args: argparse.Namespace) -> Table:
+    table = Table(title=f"ms per training step, batch {BATCH}, {N_OBS} observations, {N_ACTIONS} actions")
+    for column in ("", "ours", "peer", "matrix products alone"):
+        table.add_column(column, justify="right" if column else "left")
+    for title, makers in CONTESTS.items():
+        if args.only in title:
+            named = {name: (make.__name__, None) for name, make in makers.items()}
+            times = take_turns(named, args, args.threads, title)
+            cells = (f"{median(each):.1f} ({ratio_to(times['ours'], each):.2f}x)" for each in times.values())
+            table.add_row(title, *cells)
+    return table
+
+
+def against(args: argparse.Namespace) -> Table:
+    """Ours against ours of an older commit, with one and two threads"""
+    table = Table("", "threads", "now", f"at {args.against}", "now / then", title="ms per training step")
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(Path(__file__).parent), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), args.against], check=True)
+        try:
+            for title, maker in OURS.items():
+                for threads in (1, 2):
+                    if args.only in title:
+                        times = take_turns({"now": (maker, None), "then": (maker, tree)}, args, threads, title)
+                        now, then = times["now"], times["then"]
+                        ratio = f"{ratio_to(then, now):.2f}"
+                        table.add_row(title, str(threads), f"{median(now):.2f}", f"{median(then):.2f}", ratio)
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+    return table
 
 
 def main() -> None:
@@ -204,23 +256,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a measurement")
     parser.add_argument("--threads", type=int, default=th.get_num_threads(), help="threads for torch")
     parser.add_argument("--only", default="", help="run the contests whose name contains this")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with an older commit instead of with peers")
+    parser.add_argument("--contestant", help=argparse.SUPPRESS)
     args = parser.parse_args()
-
-    table = Table(title=f"ms per training step, batch {BATCH}, {N_OBS} observations, {N_ACTIONS} actions")
-    for column in ("", "ours", "peer", "matrix products alone"):
-        table.add_column(column, justify="right" if column else "left")
-    for title, makers in CONTESTS.items():
-        if args.only in title:
-            times = take_turns(makers, args, title)
-            ratios = {
-                name: median(value / own for value, own in zip(values, times["ours"], strict=True))
-                for name, values in times.items()
-            }
-            table.add_row(title, *(f"{median(values):.1f} ({ratios[name]:.2f}x)" for name, values in times.items()))
+    if args.contestant:
+        th.set_num_threads(args.threads)
+        contestant(MAKERS[args.contestant])
+        return
+    table = against(args) if args.against else peers(args)
     console = Console(width=120)
     console.print(table)
+    threads = "1 and 2" if args.against else args.threads
     console.print(
-        f"{time.strftime('%Y-%m-%d')}, {cpu_name()}, {args.threads} threads, torch {th.__version__}, "
+        f"{time.strftime('%Y-%m-%d')}, {cpu_name()}, {threads} threads, torch {th.__version__}, "
         f"stable-baselines3 {sb3.__version__}, sb3-contrib {sb3_contrib.__version__}; "
         f"{args.turns} turns of {args.seconds} s"
     )
