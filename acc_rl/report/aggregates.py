@@ -166,9 +166,10 @@ def against(first: str, data: Mapping[str, Sequence[Any]], fewest: int) -> str:
     """Which others the first is more probable to beat, as far as the intervals tell; a single run has none."""
     if fewest < 2:
         return f"With one run of a task no interval says how surely {first} is better or worse."
-    groups: dict[str, list[str]] = {"ends better than": [], "ends worse than": [], "no difference seen to": []}
-    better, worse, neither = groups.values()
+    run = f"A run of {first} more often ends"
+    groups: dict[str, list[str]] = {f"{run} better than one of": [], f"{run} worse than one of": []}
+    neither = groups[f"No difference seen between {first} and"] = []
+    better, worse, _ = groups.values()
     for other, low, high in zip(data[SERIES], data["low"], data["high"], strict=True):
         (better if low > 0.5 else worse if high < 0.5 else neither).append(other)
-    told = "; ".join(f"{verb} {', '.join(others)}" for verb, others in groups.items() if others)
-    return f"On a task drawn at random, {first}: {told}."
+    return " ".join(f"{begin} {', '.join(others)}." for begin, others in groups.items() if others)

@@ -73,9 +73,13 @@ def single_seeds(source: Source, labels: Sequence[str], name: str) -> dict[str, 
 
 
 def at_limits(source: Source, labels: Sequence[str], name: str) -> list[str]:
-    """A sentence for each run whose value ended where it could not go further"""
-    ended = [run for run in source.study.runs if run.label in labels and limit_since(run) is not None]
-    return [at_limit(run, name) for run in ended]
+    """A sentence for the runs of an algorithm on a task whose value ended where it could not go further"""
+    alike: dict[tuple[str, str, float, bool], list[Run]] = {}
+    for run in source.study.runs:
+        if run.label in labels and limit_since(run) is not None and np.isfinite(last(run, "gap")):
+            key = (run.task, run.label, last(run, name), last(run, "gap") > 0)
+            alike.setdefault(key, []).append(run)
+    return [at_limit(*key, runs, "d" if name == "dropped_per_net" else "β") for key, runs in alike.items()]
 
 
 def limit_since(run: Run) -> float | None:
@@ -89,12 +93,13 @@ def limit_since(run: Run) -> float | None:
     return float(steps[inside[-1] + 1 if len(inside) else 0])
 
 
-def at_limit(run: Run, name: str) -> str:
-    value, gap = (last(run, column) for column in (name, "gap"))
-    what = "d" if name == "dropped_per_net" else "β"
-    error = f" while the critic still {'underestimates' if gap > 0 else 'overestimates'}" if np.isfinite(gap) else ""
-    ended = f"{what} has been at its end {value:g} since step {limit_since(run):,.0f}"
-    return f"{run.task}, {run.label}, seed {run.seed}: {ended}{error}."
+def at_limit(task: str, label: str, value: float, under: bool, runs: Sequence[Run], what: str) -> str:
+    seeds = f"seed{'s' * (len(runs) > 1)} {', '.join(str(run.seed) for run in runs)}"
+    steps = sorted(step for run in runs if (step := limit_since(run)) is not None)
+    since = f"{steps[0]:,.0f}" + (f" to {steps[-1]:,.0f}" if steps[-1] > steps[0] else "")
+    error = "underestimates" if under else "overestimates"
+    ended = f"{what} has been at its end {value:g} since step {since} while the critic still {error}"
+    return f"{task}, {label}, {seeds}: {ended}."
 
 
 def last(run: Run, name: str) -> float:

@@ -18,9 +18,9 @@ from acc_rl.report.colours import Look
 
 SERIES = "series"
 ROW_HEIGHT = 26
-MARKERS = 8
+MARKERS, OF_SINGLE_RUNS = 8, 3
 """per line"""
-LABELS = 42
+LABELS = 46
 """pixels for the numbers beside a y axis, in all charts the same: those above each other begin at one line"""
 Kind = Literal["curves", "bars"]
 
@@ -85,9 +85,11 @@ def marked(data: Mapping[str, Sequence[Any]]) -> list[int]:
         if data["y"][row] is not None:
             groups.setdefault(key, []).append(row)
     chosen: set[int] = set()
+    markers = OF_SINGLE_RUNS if "line" in data else MARKERS
     for number, known in enumerate(groups.values()):
-        places = (np.arange(MARKERS) + (number + 0.5) / len(groups)) / MARKERS
-        chosen.update(known[int(place * len(known))] for place in places)
+        places = (np.arange(markers) + (number + 0.5) / len(groups)) / markers
+        # not at the ends of a long line, where half of a marker would be outside
+        chosen.update(known[int((0.02 + 0.96 * place) * len(known))] for place in places)
     return [int(row in chosen) for row in range(len(data["y"]))]
 
 
@@ -139,8 +141,9 @@ def curves(
     base = alt.Chart(alt.NamedData("data"))
     tint = colour(shown)
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
-    line = base.mark_line(strokeWidth=1.0 if "line" in data else 2.0, clip=True)
-    point = base.transform_filter("datum.mark == 1").mark_point(filled=True, opacity=1, size=50)
+    width, size = (1.0, 30) if "line" in data else (2.0, 50)
+    line = base.mark_line(strokeWidth=width, clip=True)
+    point = base.transform_filter("datum.mark == 1").mark_point(filled=True, opacity=1, size=size)
     layers = [
         line.encode(x, y, tint, by_look(alt.StrokeDash, shown, "dash"), **detail),
         point.encode(x, y, tint, by_look(alt.Shape, shown, "shape")),

@@ -29,22 +29,22 @@ def final_table(source: Source) -> Table:
     absent = Counter((spec.get("env"), spec["label"]) for spec in study.absent())
     success = any(np.isfinite(run.evaluations["success"]).any() for run in study.runs)
     reference = REFERENCE in study.labels
-    titles = ["task", "algorithm", "runs", "env steps", "return, mean ± std", "IQM", "95 % interval"]
-    titles += ["success"] * success + [f"steps to {REFERENCE}'s level"] * reference + ["remark"]
+    titles = ["task", "algorithm", "return, mean ± std", "IQM", "95 % interval", *["success"] * success]
+    titles += [*[f"steps to {REFERENCE}'s level"] * reference, "runs", "env steps", "remark"]
     for task in study.tasks:
         goal = _levels(study.of(task, REFERENCE), final_level) if reference else np.empty(0)
         for label in study.labels:
             runs = study.of(task, label)
             if not runs:
                 continue
-            levels, step, remark, level = _ends(runs, len(runs) + absent[task, label])
-            cells = [Cell(task), Cell(label), _behind(levels, len(runs) + absent[task, label]), count(step)]
-            cells += _spread(source, levels)
+            planned = len(runs) + absent[task, label]
+            levels, step, remark, level = _ends(runs, planned)
+            cells = [Cell(task), Cell(label), *_spread(source, levels)]
             if success:
                 cells.append(_success(_levels(runs, level, "success")))
             if reference:
                 cells.append(_ratio(source, task, runs, goal))
-            rows.append(Row([*cells, Cell(remark)], label))
+            rows.append(Row([*cells, _behind(levels, planned), count(step), Cell(remark)], label))
     table = Table(titles, rows, set(range(2, len(titles) - 1)))
     return table if any(row.cells[-1].text for row in rows) else table.without_last()
 
@@ -101,7 +101,7 @@ def _ratio(source: Source, task: str, runs: list[Run], goal: Array) -> Cell:
 
 def published_table(study: Study) -> Table:
     """Returns from the literature, and the same algorithm's here at the same step"""
-    titles = ["task", "algorithm", "seeds", "env steps", "return, mean ± std", "here at that step", "source"]
+    titles = ["task", "algorithm", "return, mean ± std", "here at that step", "env steps", "seeds", "source"]
     rows = [_published_row(each, task, study) for task in study.tasks for each in published(task, study.length(task))]
     return Table(titles, rows, {2, 3, 4, 5})
 
@@ -111,7 +111,7 @@ def _published_row(row: Published, task: str, study: Study) -> Row:
     here = with_spread(float(ours.mean()), float(ours.std()) if len(ours) > 1 else None) if len(ours) else Cell(UNKNOWN)
     seeds = Cell(UNKNOWN) if row.seeds is None else count(row.seeds)
     returns = with_spread(row.mean, None if row.seeds == 1 else row.std)
-    return Row([Cell(task), Cell(row.algo), seeds, count(row.step), returns, here, Cell(row.about)])
+    return Row([Cell(task), Cell(row.algo), returns, here, count(row.step), seeds, Cell(row.about)])
 
 
 def interval_tables(drawn: Sequence[Figure]) -> dict[str, Table]:

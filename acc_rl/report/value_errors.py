@@ -26,17 +26,19 @@ def value_error(source: Source) -> Figure | None:
     if not drawn:
         source.left_out["value error"] = no_value_error(source, source.study.tasks)
         return None
-    unmeasured = [task for task in source.study.tasks if not source.table(task, "value_error", PAPERS[0])[0]]
-    if unmeasured:
-        reason = no_value_error(source, unmeasured)
-        source.partial["value error and signed bias"] = f"nothing of {', '.join(unmeasured)}: {reason}"
-        notes.append(f"Without {', '.join(unmeasured)}, where there are no rows.")
     sentence = "Lower is better: the error of the critic's estimates Q, relative to the returns R that followed."
     if len(drawn) > 1:
         sentence += (
             " The paper's mean of ratios is large wherever some returns are near zero; the ratio of means is not."
         )
-        notes = [f"{panel.title}: {note}" for panel, note in zip(drawn, notes, strict=False)] + notes[len(drawn) :]
+    if len(set(notes)) > 1:
+        notes = [f"{panel.title}: {note}" for panel, note in zip(drawn, notes, strict=True)]
+    notes = list(dict.fromkeys(notes))
+    unmeasured = [task for task in source.study.tasks if not source.table(task, "value_error", PAPERS[0])[0]]
+    if unmeasured:
+        reason = no_value_error(source, unmeasured)
+        source.partial["value error and signed bias"] = f"nothing of {', '.join(unmeasured)}: {reason}"
+        notes.append(f"Without {', '.join(unmeasured)}, where there are no rows.")
     return Figure("value-error", "Value error", sentence, drawn, notes, wide=len(drawn) == 1)
 
 

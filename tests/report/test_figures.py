@@ -239,7 +239,8 @@ def test_headlines_say_what_the_intervals_allow(others, fewest, begins, ends):
 def test_improvements_are_told_as_far_as_the_intervals_allow():
     data = {"series": ["sac", "td3", "tqc"], "low": [0.6, 0.0, 0.5], "high": [0.9, 0.4, 1.0]}
     told = against("acc", data, 5)
-    assert told.endswith("acc: ends better than sac; ends worse than td3; no difference seen to tqc.")
+    assert told.startswith("A run of acc more often ends better than one of sac. A run of acc more often ends worse")
+    assert told.endswith("worse than one of td3. No difference seen between acc and tqc.")
     assert "no interval" in against("acc", data, 1)
 
 
@@ -276,7 +277,7 @@ def test_newer_records_show_more(tmp_path):
     soft, plain = (drawn[key].panels[0].data["y"] for key in ("bias-soft", "bias"))
     np.testing.assert_allclose(soft, np.array(plain) + 3, rtol=1e-3)
     at_end = "d has been at its end 0 since step 25,000 while the critic still underestimates."
-    assert drawn["calibration-dropped"].notes[:2] == [f"Hopper-v5, acc, seed {seed}: {at_end}" for seed in (0, 1)]
+    assert drawn["calibration-dropped"].notes[0] == f"Hopper-v5, acc, seeds 0, 1: {at_end}"
     rows = [[cell.text for cell in row.cells] for row in calibration.gap_table(source).rows]
     assert rows == [["Hopper-v5", name, "24.1 ± 2.4", "9.87 ± 0.99", "-1.23 ± 0.12"] for name in ("acc", "sac")]
     html, _ = build(study)
