@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -23,9 +23,10 @@ class Report:
       acc report studies/gym --watch                      on http://127.0.0.1:8000/, refreshed while runs go on
     """
 
-    paths: tyro.conf.Positional[tuple[Path, ...]]
-    """a study's folder, any folder of run folders, one run's folder, or a file of acc study pack; of several, an
-    algorithm that an earlier one has too is shown as "acc (name of its study)" """
+    path: tyro.conf.Positional[Path]
+    """a study's folder, any folder of run folders, one run's folder, or a file of acc study pack"""
+    more: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")] = ()
+    """others to compare it with; an algorithm that both have is shown as acc and as acc (name of the other)"""
     out: Path = Path("report")
     """folder for index.html and the files below; files of an earlier report there are written over"""
     figures: Literal["pdf", "svg", "png"] | None = None
@@ -46,10 +47,6 @@ class Report:
     port: int = 8000
     """with --watch, the port to serve on, 0 for any that is free"""
 
-    def __post_init__(self) -> None:
-        if not self.paths:
-            raise ValueError("no path is given: name the folder of a study or run, or a file of acc study pack")
-
     def run(self) -> None:
         if self.watch:
             self._serve()
@@ -58,7 +55,7 @@ class Report:
         from acc_rl.store.archive import unpacked
 
         with ExitStack() as opened:
-            folders = [opened.enter_context(unpacked(path)) for path in self.paths]
+            folders = [opened.enter_context(unpacked(path)) for path in (self.path, *self.more)]
             index, files = write(
                 folders, self.out, self.figures, self.tables, self.curves is not None, self.normalise, self.seed
             )
@@ -67,9 +64,11 @@ class Report:
     def _serve(self) -> None:
         from acc_rl.report.serve import watch
 
-        path, *more = self.paths
-        if more:
-            raise ValueError(f"--watch serves one folder, not {len(self.paths)}: leave --watch out, or name one")
-        if path.is_file():
-            raise ValueError(f"{path} is a file, which does not change: leave --watch out")
-        watch(path, self.host, self.port, self.normalise, self.seed)
+        if self.more:
+            raise ValueError(f"--watch serves one folder, not {1 + len(self.more)}: leave --watch out, or name one")
+        if self.path.is_file():
+            raise ValueError(f"{self.path} is a file, which does not change: leave --watch out")
+        for option in ("figures", "tables", "curves"):
+            if (kind := getattr(self, option)) is not None:
+                raise ValueError(f"--{option} {kind} writes files, but --watch serves the page: leave one of them out")
+        watch(self.path, self.host, self.port, self.normalise, self.seed)

@@ -111,6 +111,12 @@ def test_two_studies_on_one_page(study, tmp_path, capsys):
     assert "--watch serves one folder, not 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "kind"), [("--figures", "pdf"), ("--tables", "csv"), ("--curves", "csv")])
+def test_a_served_page_writes_no_files(study, capsys, option, kind):
+    assert main(["report", str(study), "--watch", option, kind]) == 2
+    assert f"{option} {kind} writes files" in capsys.readouterr().err
+
+
 def test_the_same_study_gives_the_same_page(tmp_path):
     study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc", "sac"], range(3), steps=20_000)
 
