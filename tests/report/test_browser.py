@@ -136,6 +136,45 @@ def test_a_watched_page_follows_records_that_changed_before_it_first_asked(brows
         made.server_close()
 
 
+def test_charts_above_each_other_begin_and_end_at_one_line(opened):
+    plot = "path.background"  # of the chart inside its axes
+    places = opened.evaluate(f"""[...document.querySelectorAll("[data-panel]")]
+        .filter(holder => holder.querySelector(".mark-line"))
+        .map(holder => [holder, holder.querySelector("{plot}")].map(e => e.getBoundingClientRect()))
+        .map(([holder, plot]) => [holder.left, plot.left - holder.left, holder.right - plot.right])""")
+    assert len(places) > 5
+    assert len({round(holder) for holder, *_ in places}) == 2  # two columns
+    for side in (1, 2):
+        distances = [place[side] for place in places]
+        assert max(distances) - min(distances) < 2
+
+
+def test_lines_have_markers_and_so_has_the_legend(opened):
+    markers = opened.locator("[data-panel=tasks-0] .mark-symbol path")
+    assert markers.count() == 4 * 8
+    swatches = "[...document.querySelectorAll('.legend button svg')]"
+    assert opened.evaluate(f"{swatches}.length") == 4
+    shapes = opened.evaluate(f"{swatches}.map(svg => svg.lastElementChild.getAttribute('d'))")
+    assert len(set(shapes)) == 3  # acc and acc-2q differ in their dashes
+
+
+def test_the_contents_lead_to_their_sections(opened):
+    opened.locator(".contents a", has_text="What is missing").click()
+    assert opened.locator("#missing h2").is_visible()
+    assert 0 <= opened.locator("#missing").bounding_box()["y"] < 900
+
+
+def test_paper_is_wide_enough_for_the_tables(browser, index):
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(index.as_uri())
+    page.wait_for_function("document.documentElement.dataset.drawn")
+    page.emulate_media(media="print")
+    page.evaluate("document.body.style.width = '688px'")  # A4 within its margins
+    widths = page.evaluate("[...document.querySelectorAll('table')].map(e => e.offsetWidth)")
+    assert max(widths) <= 688
+    page.close()
+
+
 def test_narrow_screens_need_no_sideways_scrolling(browser, index):
     page = browser.new_page(viewport={"width": 360, "height": 800})
     page.goto(index.as_uri())
