@@ -119,11 +119,11 @@ def headline(found: Mapping[str, statistics.Estimate], fewest: int) -> str:
     told = f"{best}, which ends with the highest IQM, {with_interval(value, low, high)}"
     if len(reach) == len(found) - 1:
         return f"No difference seen: the intervals of all others overlap that of {told}."
-    below = ", ".join(label for label in found if label != best and label not in reach)
-    if reach:
-        return f"No difference seen between {', '.join(reach)} and {told}. Below its interval: {below}."
     few = " With so few runs that is a hint, not yet a result." if fewest < FEW else ""
-    return f"Highest: {told}. No other interval reaches it.{few}"
+    if not reach:
+        return f"Highest: {told}. No other interval reaches it.{few}"
+    below = ", ".join(label for label in found if label != best and label not in reach)
+    return f"No difference seen between {', '.join(reach)} and {told}. Below its interval: {below}.{few}"
 
 
 def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:
