@@ -106,12 +106,19 @@ class Study:
 
     def absent(self) -> list[Mapping[str, Any]]:
         """Specs of planned runs that have no folder yet"""
-        there = {(run.label, _identity(run.spec)) for run in self.runs}
-        absent = [spec for spec in self.planned if (spec["label"], _identity(spec)) not in there]
+        return self._without_folder(self.readable())
+
+    def readable(self) -> list[Mapping[str, Any]]:
+        """Specs of planned runs without those whose folders are damaged"""
+        planned = self.planned
         for name in self.damaged:
-            its = next((spec for spec in absent if _may_be(Path(name).name, spec)), None)
-            absent = [spec for spec in absent if spec is not its]
-        return absent
+            its = next((spec for spec in self._without_folder(planned) if _may_be(name, spec)), None)
+            planned = [spec for spec in planned if spec is not its]
+        return planned
+
+    def _without_folder(self, planned: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        there = {(run.label, _identity(run.spec)) for run in self.runs}
+        return [spec for spec in planned if (spec["label"], _identity(spec)) not in there]
 
 
 Cache = dict[tuple[Path, int, int], Columns]
@@ -155,7 +162,7 @@ def together(studies: Sequence[Study]) -> Study:
         as_told = {label: f"{label} ({name})" if label in taken else label for label in mine}
         taken |= set(as_told.values())
         runs += [replace(run, name=f"{name}/{run.name}", label=as_told[run.label]) for run in study.runs]
-        planned += [{**spec, "label": as_told[spec["label"]]} for spec in study.planned]
+        planned += [{**spec, "label": as_told[spec["label"]]} for spec in study.readable()]
         damaged |= {f"{name}/{folder}": reason for folder, reason in study.damaged.items()}
     about = [f"{name}: {each}" for name, study in zip(names, studies, strict=True) for each in study.about]
     return Study(" and ".join(names), False, runs, planned, about, damaged)

@@ -107,6 +107,16 @@ def test_studies_together_keep_their_algorithms_apart(study, tmp_path):
     assert both.about[1].startswith("other: Made from test")
 
 
+def test_a_damaged_run_is_not_taken_for_another_studys_absent_one(tmp_path):
+    whole, damaged = (
+        synthetic.write_study(tmp_path / name, ["Hopper-v5"], ["acc"], range(2), name=name, steps=3000) for name in "ab"
+    )
+    shutil.rmtree(whole / "Hopper-v5_acc_seed1")
+    (damaged / "Hopper-v5_acc_seed1" / "spec.json").write_text("{")
+    both = together([load(whole), load(damaged)])
+    assert [(spec["label"], spec["seed"]) for spec in both.absent()] == [("acc", 1)]
+
+
 def test_studies_of_one_name_are_numbered(study):
     both = together([load(study), load(study)])
     assert both.name == "study and study 2"
