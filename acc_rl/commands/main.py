@@ -13,6 +13,7 @@ import tyro
 from acc_rl import __version__
 from acc_rl.commands.parsing import whole_numbers
 from acc_rl.core.checks import hint
+from acc_rl.core.errors import AccError
 from acc_rl.runs.interrupt import Stopped
 
 EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = show_warning
     try:
         parse(command, rest).run()
-    except (ValueError, OSError) as error:
+    except (AccError, OSError) as error:
         return complain(str(error))
     except Stopped as stopped:  # whoever was stopped has said so
         return stopped.exit_code

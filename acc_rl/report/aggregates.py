@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from acc_rl.report import statistics
+from acc_rl.report.cells import with_interval
 from acc_rl.report.charts import SERIES, Figure, curves, intervals, numbers
 from acc_rl.report.curves import final_level
 from acc_rl.report.load import Array
-from acc_rl.report.source import Source, behind, dot, estimated, lacks, stack
+from acc_rl.report.source import FEW, Source, behind, dot, estimated, lacks, stack
 
 
 def aggregate_curves(source: Source) -> Figure | None:
@@ -26,7 +27,8 @@ def aggregate_curves(source: Source) -> Figure | None:
         x, scores = found.x, found.scores
         data = stack([estimated(label, x, source.estimate(*each, statistic)) for label, each in scores.items()])
         if data[SERIES]:
-            panels.append(curves(title, data, source.looks, found.x_title, title, percent=name == "success"))
+            percent = name == "success"
+            panels.append(curves(title, data, source.looks, found.x_title, title, found.x_end, percent))
             note = f"{title.capitalize()}: {behind(data).lower()}" if name == "success" else behind(data)
             notes.append(note + ("" if notes else source.too_narrow()) + lacks(found.lacking))
     if not panels:
@@ -67,15 +69,16 @@ def final_scores(source: Source) -> list[Figure]:
         label: np.concatenate([np.full(len(values), number) for number, values in each.items()])
         for label, each in scores.items()
     }
+    fewest = min(len(levels) for each in scores.values() for levels in each.values())
     return [
-        final_aggregates(source, flat, strata, others),
+        final_aggregates(source, flat, strata, others, fewest),
         profiles(source, flat, strata),
-        *improvements(source, scores),
+        *improvements(source, scores, fewest),
     ]
 
 
 def final_aggregates(
-    source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any], others: Sequence[str]
+    source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any], others: Sequence[str], fewest: int
 ) -> Figure:
     names: list[tuple[str, statistics.Statistic]] = [("IQM", "iqm"), ("median", "median"), ("mean", "mean")]
     found = {
@@ -95,14 +98,32 @@ def final_aggregates(
         )
         for title, by_label in found.items()
     ]
-    best, iqm = max(found["IQM"].items(), key=lambda item: item[1].value[0])
-    sentence = f"{best} ends with the highest IQM: {iqm.value[0]:.2f} [{iqm.low[0]:.2f}, {iqm.high[0]:.2f}]."
+    sentence = headline(found["IQM"], fewest)
     note = "Final: mean of a run's evaluations in the last 5 % of its steps; runs that are not there yet do not count. "
     note += "Median and mean are over the tasks' means; bars are 95 % stratified bootstrap intervals."
     note += source.too_narrow()
     if others:
         note += f" This figure and the next two are without {', '.join(others)}, where some algorithm has no such run."
     return Figure("final", "Final scores", sentence, panels, [note])
+
+
+def headline(found: Mapping[str, statistics.Estimate], fewest: int) -> str:
+    """Who ends with the highest IQM, as far as the intervals tell; a single run has none."""
+    best = max(found, key=lambda label: found[label].value[0])
+    value, low, high = (float(each[0]) for each in found[best][:3])
+    if len(found) == 1:
+        return f"{best} ends with an IQM of {with_interval(value, low, high)}."
+    if fewest < 2:
+        return f"{best} ends with the highest IQM, {value:.2f}; with one run of a task no interval says how surely."
+    reach = [label for label, one in found.items() if label != best and one.high[0] >= low]
+    told = f"{best}, which ends with the highest IQM, {with_interval(value, low, high)}"
+    if len(reach) == len(found) - 1:
+        return f"No difference seen: the intervals of all others overlap that of {told}."
+    few = " With so few runs that is a hint, not yet a result." if fewest < FEW else ""
+    if not reach:
+        return f"Highest: {told}. No other interval reaches it.{few}"
+    below = ", ".join(label for label in found if label != best and label not in reach)
+    return f"No difference seen between {', '.join(reach)} and {told}. Below its interval: {below}.{few}"
 
 
 def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:
@@ -120,7 +141,7 @@ def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any
     return Figure("profile", "Performance profiles", sentence, [panel], [note], wide=True)
 
 
-def improvements(source: Source, scores: Mapping[str, dict[int, Array]]) -> list[Figure]:
+def improvements(source: Source, scores: Mapping[str, dict[int, Array]], fewest: int) -> list[Figure]:
     labels = list(scores)
     if len(labels) < 2:
         return []
@@ -135,6 +156,20 @@ def improvements(source: Source, scores: Mapping[str, dict[int, Array]]) -> list
     if not parts:
         return []
     panel = intervals("probability of improvement", stack(parts), source.looks, f"P({first} is better)", 0.5, (0, 1))
-    sentence = f"How probable it is that a run of {first} ends better than one of the other, on a task drawn at random."
-    note = "Bars are 95 % stratified bootstrap intervals; at the dashed line neither is better." + source.too_narrow()
+    sentence = against(first, stack(parts), fewest)
+    note = f"How probable it is that a run of {first} ends better than one of the other, on a task drawn at random. "
+    note += "Bars are 95 % stratified bootstrap intervals; at the dashed line neither is better." + source.too_narrow()
     return [Figure("improvement", "Probability of improvement", sentence, [panel], [note], wide=True)]
+
+
+def against(first: str, data: Mapping[str, Sequence[Any]], fewest: int) -> str:
+    """Which others the first is more probable to beat, as far as the intervals tell; a single run has none."""
+    if fewest < 2:
+        return f"With one run of a task no interval says how surely {first} is better or worse."
+    run = f"A run of {first} more often ends"
+    groups: dict[str, list[str]] = {f"{run} better than one of": [], f"{run} worse than one of": []}
+    neither = groups[f"No difference seen between {first} and"] = []
+    better, worse, _ = groups.values()
+    for other, low, high in zip(data[SERIES], data["low"], data["high"], strict=True):
+        (better if low > 0.5 else worse if high < 0.5 else neither).append(other)
+    return " ".join(f"{begin} {', '.join(others)}." for begin, others in groups.items() if others)

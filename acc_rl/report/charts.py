@@ -1,26 +1,27 @@
 """Charts: each one Vega-Lite specification, for the page and for files.
 
-Data stay apart from the specification, as columns. Colours and dashes are told by the algorithm's place in the study,
-so that names are never more than text. Text is drawn in ``currentColor``: it follows the page into the dark.
+Data stay apart from the specification, as columns. Colours, dashes and markers are told by the algorithm's place in the
+study, so that names are never more than text. Text is drawn in ``currentColor``: it follows the page into the dark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 import altair as alt
 import numpy as np
-import vl_convert
 
 from acc_rl.report.colours import Look
 
-FORMATS = ("pdf", "svg", "png")
 SERIES = "series"
 ROW_HEIGHT = 26
+MARKERS, OF_SINGLE_RUNS = 8, 3
+"""per line"""
+LABELS = 46
+"""pixels for the numbers beside a y axis, in all charts the same: those above each other begin at one line"""
 Kind = Literal["curves", "bars"]
 
 
@@ -48,6 +49,10 @@ class Figure:
     wide: bool = False
     """one panel fills a row of the page"""
 
+    @property
+    def has_curves(self) -> bool:
+        return any(panel.kind == "curves" for panel in self.panels)
+
 
 def numbers(values: Any, digits: int = 5) -> list[float | None]:
     """For JSON: short, null for NaN"""
@@ -58,15 +63,44 @@ def whole(values: Any) -> list[float | int | None]:
     return [int(v) if v == int(v) else float(v) for v in np.asarray(values, float)]
 
 
+def by_look(channel: Any, looks: Mapping[str, Look], attribute: str) -> Any:
+    scale = alt.Scale(domain=list(looks), range=[getattr(look, attribute) for look in looks.values()])
+    return channel(f"{SERIES}:N", scale=scale, title=None, sort=None)
+
+
 def colour(looks: Mapping[str, Look]) -> Any:
-    labels = list(looks)
-    scale = alt.Scale(domain=labels, range=[look.colour for look in looks.values()])
-    return alt.Color(f"{SERIES}:N", scale=scale, title=None, sort=None)
+    return by_look(alt.Color, looks, "colour")
 
 
-def dash(looks: Mapping[str, Look]) -> Any:
-    scale = alt.Scale(domain=list(looks), range=[look.dash for look in looks.values()])
-    return alt.StrokeDash(f"{SERIES}:N", scale=scale, title=None, sort=None)
+def of_data(data: Mapping[str, Sequence[Any]], looks: Mapping[str, Look]) -> dict[str, Look]:
+    """The looks of those algorithms that the data are of"""
+    present = set(data[SERIES])
+    return {label: look for label, look in looks.items() if label in present}
+
+
+def marked(data: Mapping[str, Sequence[Any]]) -> list[int]:
+    """1 for the rows that get a marker: a few of each line, not where the other lines have theirs"""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in enumerate(zip(*(data[name] for name in (SERIES, "line") if name in data), strict=True)):
+        if data["y"][row] is not None:
+            groups.setdefault(key, []).append(row)
+    chosen: set[int] = set()
+    markers = OF_SINGLE_RUNS if "line" in data else MARKERS
+    for number, known in enumerate(groups.values()):
+        places = (np.arange(markers) + (number + 0.5) / len(groups)) / markers
+        # not at the ends of a long line, where half of a marker would be outside
+        chosen.update(known[int((0.02 + 0.96 * place) * len(known))] for place in places)
+    return [int(row in chosen) for row in range(len(data["y"]))]
+
+
+def span(data: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[float, float]:
+    """From 0 or the lowest line to the highest band, for charts with one y axis in common"""
+
+    def known(*names: str) -> list[float]:
+        return [0.0, *(v for each in data for name in names for v in each.get(name, ()) if v is not None)]
+
+    low, high = min(known("y")), max(known("y", "high"))
+    return low, high + 0.03 * (high - low)
 
 
 def short(*columns: Sequence[float | None]) -> str:
@@ -84,43 +118,59 @@ def curves(
     looks: Mapping[str, Look],
     x_title: str,
     y_title: str,
+    x_end: float | None = None,
     percent: bool = False,
     zero: bool = False,
     least: float | None = None,
+    domain: tuple[float, float] | None = None,
     reference: float | None = None,
     log: bool = False,
 ) -> Panel:
     """Lines with bands; columns series, x, y and, for the bands, low and high; ``line`` tells single runs apart.
 
-    The y axis is 0 to 100 % with ``percent``, contains 0 with ``zero``, begins at ``least``, or is logarithmic.
+    The x axis is 0 to ``x_end``. The y axis is 0 to 100 % with ``percent``, contains 0 with ``zero``, begins at
+    ``least``, is the ``domain``, or is logarithmic.
     """
-    present = set(data[SERIES])
-    shown = {label: look for label, look in looks.items() if label in present}
-    x_axis = alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=False)
-    x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=x_axis)
-    told: dict[str, Any] = {"format": "%"}
-    if not percent:
-        told = {"labelExpr": short(*(data[name] for name in ("y", "low", "high") if name in data))}
-    told["tickCount"] = 5
-    limits: dict[str, Any] = {"zero": zero} if least is None else {"domainMin": least}
-    if percent:
-        limits = {"domain": [0, 1]}
-    if log:
-        limits = {"type": "log", "nice": False}
-        told = {"format": "~r", "values": [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]}
-    y_axis = alt.Axis(**told, labelFlush=True, grid=True)  # a reference alone would have none
-    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(**limits), axis=y_axis)
+    data, shown = {**data, "mark": marked(data)}, of_data(data, looks)
+    x_scale = alt.Scale(nice=False, zero=False) if x_end is None else alt.Scale(domain=[0, x_end], nice=False)
+    x_axis = alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=True)
+    x = alt.X("x:Q", title=x_title, scale=x_scale, axis=x_axis)
+    values = [data[name] for name in ("y", "low", "high") if name in data]
+    scale = y_scale(percent, zero, least, domain, log)
+    y = alt.Y("y:Q", title=y_title, scale=scale, axis=y_axis(values, percent, log))
     base = alt.Chart(alt.NamedData("data"))
+    tint = colour(shown)
     detail = {"detail": alt.Detail("line:N")} if "line" in data else {}
-    width = 1.0 if "line" in data else 2.0
-    layers = [base.mark_line(strokeWidth=width, clip=True).encode(x, y, colour(shown), dash(shown), **detail)]
+    width, size = (1.0, 30) if "line" in data else (2.0, 50)
+    line = base.mark_line(strokeWidth=width, clip=True)
+    point = base.transform_filter("datum.mark == 1").mark_point(filled=True, opacity=1, size=size)
+    layers = [
+        line.encode(x, y, tint, by_look(alt.StrokeDash, shown, "dash"), **detail),
+        point.encode(x, y, tint, by_look(alt.Shape, shown, "shape")),
+    ]
     if "low" in data:
-        ends = alt.Y("low:Q", title=y_title), alt.Y2("high:Q")
-        band = base.mark_area(opacity=0.17, clip=True).encode(x, *ends, colour(shown))
-        layers.insert(0, band)
+        ends = alt.Y("low:Q", title=y_title, scale=scale), alt.Y2("high:Q")
+        layers.insert(0, base.mark_area(opacity=0.17, clip=True).encode(x, *ends, tint))
     if reference is not None:
         layers.insert(0, reference_line().encode(y=alt.Y(datum=reference)))
     return Panel(title, alt.layer(*layers), data, "curves", shown, x_title)
+
+
+def y_scale(percent: bool, zero: bool, least: float | None, domain: tuple[float, float] | None, log: bool) -> Any:
+    if log:
+        return alt.Scale(type="log", nice=False)
+    if percent or domain:
+        return alt.Scale(domain=[0, 1] if domain is None else list(domain))
+    return alt.Scale(zero=zero) if least is None else alt.Scale(domainMin=least)
+
+
+def y_axis(values: Sequence[Sequence[float | None]], percent: bool, log: bool) -> Any:
+    how: dict[str, Any] = {"format": "%"} if percent else {"labelExpr": short(*values)}
+    how["tickCount"] = 5
+    if log:
+        how = {"format": "~r", "values": [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]}
+    # without grid=True a reference alone would have none
+    return alt.Axis(**how, labelFlush=False, grid=True, minExtent=LABELS)
 
 
 def spans_magnitudes(data: Mapping[str, Sequence[Any]]) -> bool:
@@ -143,8 +193,7 @@ def intervals(
     domain: tuple[float, float] | None = None,
 ) -> Panel:
     """A dot with its interval per row; columns row, series, x, low, high. Without a domain, x begins at 0."""
-    present = set(data[SERIES])
-    shown = {label: look for label, look in looks.items() if label in present}
+    shown = of_data(data, looks)
     base = alt.Chart(alt.NamedData("data"))
     tooltips = [alt.Tooltip("row:N", title="of"), alt.Tooltip("x:Q", title=x_title, format=".3~f")]
     tooltips += [alt.Tooltip(f"{end}:Q", title=f"95 % {end}", format=".3~f") for end in ("low", "high")]
@@ -178,17 +227,8 @@ CONFIG: dict[str, Any] = {
         "tickColor": "#888",
     },
     "title": {"color": "currentColor", "fontSize": 13, "anchor": "start", "frame": "group"},
-    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "labelLimit": 300},
-    "header": {"labelColor": "currentColor", "titleColor": "currentColor"},
+    "legend": {"disable": True},  # the page has its own, and so have files
 }
-
-
-FILE_LEGEND = {
-    **CONFIG["legend"],
-    **{"orient": "top", "columns": 6, "symbolType": "stroke", "symbolSize": 500, "symbolStrokeWidth": 2.5},
-    **{"symbolOpacity": 1, "labelFontSize": 12},
-}
-PAGE_CONFIG = {**CONFIG, "legend": {"disable": True}}
 
 
 def bare(panel: Panel) -> dict[str, Any]:
@@ -206,58 +246,3 @@ def page_spec(panel: Panel) -> dict[str, Any]:
     spec["height"] = 210 if panel.kind == "curves" else ROW_HEIGHT * len(panel.data[SERIES])
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     return spec
-
-
-def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
-    """For a file: all panels, each with its title, and the legend"""
-    datasets, charts = {}, []
-    looks = {label: look for panel in figure.panels for label, look in panel.looks.items()}
-    for i, panel in enumerate(figure.panels):
-        spec = bare(panel)
-        _shared(spec, f"data{i}", looks)
-        datasets[f"data{i}"] = rows(panel.data)
-        size = {"width": 620 if figure.wide else 260, "height": 300 if figure.wide else 180}
-        spec |= size if panel.kind == "curves" else {"height": ROW_HEIGHT * len(panel.data[SERIES])}
-        spec["title"] = panel.title
-        charts.append(spec)
-    curves_too = any(panel.kind == "curves" for panel in figure.panels)  # bars have their names beside them
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "concat": charts,
-        "columns": 1 if figure.wide else columns,
-        "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
-        "datasets": datasets,
-        "config": {**CONFIG, "background": "white", "legend": FILE_LEGEND if curves_too else {"disable": True}},
-    }
-
-
-def _shared(spec: Any, name: str, looks: Mapping[str, Look]) -> None:
-    """Panels of one file have data of their own and the looks of all"""
-    if isinstance(spec, dict):
-        if spec.get("data") == {"name": "data"}:
-            spec["data"] = {"name": name}
-        for key, attribute in (("color", "colour"), ("strokeDash", "dash")):
-            channel = spec.get(key)
-            if isinstance(channel, dict) and channel.get("field") == SERIES:
-                channel["scale"] = {
-                    "domain": list(looks),
-                    "range": [getattr(look, attribute) for look in looks.values()],
-                }
-    for each in spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ():
-        _shared(each, name, looks)
-
-
-def rows(data: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)]
-
-
-def write_figure(figure: Figure, folder: Path, kind: str) -> Path:
-    path = folder / f"{figure.key}.{kind}"
-    spec = file_spec(figure)
-    if kind == "pdf":
-        path.write_bytes(vl_convert.vegalite_to_pdf(spec))
-    elif kind == "png":
-        path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
-    else:
-        path.write_text(vl_convert.vegalite_to_svg(spec))
-    return path

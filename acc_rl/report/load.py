@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -14,15 +14,17 @@ import orjson
 from numpy.typing import NDArray
 
 import acc_rl.store.records as records
+from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import RUN, Allowed
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
 
+GAPS = ("gap", "gap_soft", "gap_full")
 COLUMNS = {
     records.EVALUATIONS: ("step", "mean_return", "success"),
-    records.TRAINING: ("step", "dropped_per_net", "beta"),
-    records.VALUE_ERROR: ("step", "bias", "normalised"),
+    records.TRAINING: ("step", "dropped_per_net", "beta", "at_limit", *GAPS, *(f"{gap}_error" for gap in GAPS)),
+    records.VALUE_ERROR: ("step", "bias", "bias_soft", "normalised", "relative"),
     records.CLOCK: ("step", "seconds"),
 }
 TEXT: Allowed = ("a string", lambda value: isinstance(value, str))
@@ -30,7 +32,7 @@ KEYS: Mapping[str, Allowed] = {"env": TEXT, "algo": TEXT, "seed": RUN["seed"], "
 """what a spec must have to be shown"""
 
 
-class ReportError(ValueError):
+class ReportError(AccError):
     """Nothing that a report could be made of."""
 
 
@@ -87,7 +89,8 @@ class Study:
     runs: list[Run]
     planned: list[Mapping[str, Any]]
     """specs of the runs that the study asks for, with their labels; empty if no plan is in the folder"""
-    about: Mapping[str, Any]
+    about: list[str]
+    """sentences on where the plan comes from"""
     damaged: dict[str, str] = field(default_factory=dict)
     """folder -> why it could not be read"""
 
@@ -108,12 +111,19 @@ class Study:
 
     def absent(self) -> list[Mapping[str, Any]]:
         """Specs of planned runs that have no folder yet"""
-        there = {_identity(run.spec) for run in self.runs}
-        absent = [spec for spec in self.planned if _identity(spec) not in there]
+        return self._without_folder(self.readable())
+
+    def readable(self) -> list[Mapping[str, Any]]:
+        """Specs of planned runs without those whose folders are damaged"""
+        planned = self.planned
         for name in self.damaged:
-            its = next((spec for spec in absent if _may_be(name, spec)), None)
-            absent = [spec for spec in absent if spec is not its]
-        return absent
+            its = next((spec for spec in self._without_folder(planned) if _may_be(name, spec)), None)
+            planned = [spec for spec in planned if spec is not its]
+        return planned
+
+    def _without_folder(self, planned: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        there = {(run.label, _identity(run.spec)) for run in self.runs}
+        return [spec for spec in planned if (spec["label"], _identity(spec)) not in there]
 
 
 Cache = dict[Path, tuple[tuple[int, int], Columns]]
@@ -123,7 +133,7 @@ Cache = dict[Path, tuple[tuple[int, int], Columns]]
 def load(path: Path, cache: Cache | None = None) -> Study:
     """The study in ``path``, or the one run; files that are in ``cache`` and unchanged are not read again."""
     if not path.is_dir():
-        raise ReportError(f"{path}: {'is no folder' if path.exists() else 'No such folder'}")
+        raise ReportError(f"{path}: {'is not a directory' if path.exists() else 'No such directory'}")
     cache = {} if cache is None else cache
     single = (path / records.SPEC).exists()
     folders = [path] if single else sorted(each.parent for each in path.glob(f"*/{records.SPEC}"))
@@ -140,12 +150,39 @@ def load(path: Path, cache: Cache | None = None) -> Study:
         reason = f"; {next(iter(damaged.values()))}" if damaged else ""
         raise ReportError(f"{path}: holds no run (a run's folder has a {records.SPEC}){reason}")
     planned: list[Mapping[str, Any]] = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
-    about = {key: value for key, value in plan.items() if key != "runs"}
     name = str(plan.get("name") or path.resolve().name)
     labels = _labels([*(run.spec for run in runs), *planned])
     runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
     planned = [{**spec, "label": label} for spec, label in zip(planned, labels[len(runs) :], strict=True)]
-    return Study(name, single, _ordered(runs, planned), planned, about, damaged)
+    return Study(name, single, _ordered(runs, planned), planned, _about(plan), damaged)
+
+
+def together(studies: Sequence[Study]) -> Study:
+    """Several studies as one; an algorithm whose name an earlier one has gets its study's name added."""
+    if len(studies) == 1:
+        return studies[0]
+    names, taken = _distinct([study.name for study in studies]), set[str]()
+    runs, planned, damaged = list[Run](), list[Mapping[str, Any]](), dict[str, str]()
+    for name, study in zip(names, studies, strict=True):
+        mine = {*study.labels, *(spec["label"] for spec in study.planned)}
+        as_told = {label: f"{label} ({name})" if label in taken else label for label in mine}
+        taken |= set(as_told.values())
+        runs += [replace(run, name=f"{name}/{run.name}", label=as_told[run.label]) for run in study.runs]
+        planned += [{**spec, "label": as_told[spec["label"]]} for spec in study.readable()]
+        damaged |= {f"{name}/{folder}": reason for folder, reason in study.damaged.items()}
+    about = [f"{name}: {each}" for name, study in zip(names, studies, strict=True) for each in study.about]
+    return Study(" and ".join(names), False, runs, planned, about, damaged)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The later ones of equal names with a number"""
+    return [name if name not in names[:i] else f"{name} {names[:i].count(name) + 1}" for i, name in enumerate(names)]
+
+
+def _about(plan: Mapping[str, Any]) -> list[str]:
+    words = {"source": "made from", "scale": "scale of its steps", "created": "created"}
+    told = "; ".join(f"{word} {plan[key]}" for key, word in words.items() if plan.get(key) is not None)
+    return [f"{told[0].upper()}{told[1:]}."] if told else []
 
 
 def _run(folder: Path, cache: Cache) -> Run:
@@ -211,7 +248,7 @@ def _uneven_table(path: Path, names: tuple[str, ...]) -> Array:
     try:
         return np.array([[row.get(name) for name in names] for row in rows], float).reshape(-1, len(names))
     except (TypeError, ValueError):
-        raise records.RecordError(f"{path}: a value of {', '.join(names)} is no number") from None
+        raise records.RecordError(f"{path}: a value of {', '.join(names)} is not a number") from None
 
 
 def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:

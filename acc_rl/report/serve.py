@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from acc_rl.core.errors import AccError
 from acc_rl.report.load import Cache
 from acc_rl.report.page import build
 
@@ -137,14 +138,14 @@ def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:
 def watch(path: Path, host: str, port: int, normalise: Path | None = None, seed: int = 0) -> None:
     """Serve until Ctrl-C."""
     if not 0 <= port <= 65535:
-        raise ValueError(f"port is {port}, but must be an integer from 0 to 65535 (0: any that is free)")
+        raise AccError(f"port is {port}, but must be an integer from 0 to 65535 (0: any that is free)")
     watcher = Watcher(path, normalise, seed)
     watcher.page()  # mistakes show now, not in the browser
     address = f"[{host}]" if ":" in host else host
     try:
         made = server(watcher, host, port)
     except OSError as error:
-        raise ValueError(f"cannot serve on {address}:{port}: {error.strerror}; try another --port or --host") from None
+        raise AccError(f"cannot serve on {address}:{port}: {error.strerror}; try another --port or --host") from None
     print(f"http://{address}:{made.server_address[1]}/ shows {path} and follows it; Ctrl-C ends", flush=True)
     try:
         made.serve_forever()

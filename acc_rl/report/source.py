@@ -25,6 +25,8 @@ class Aggregated:
 
     x_title: str
     x: Array
+    x_end: float
+    """where the x axis ends: with the longest task, also if the values end before"""
     scores: dict[str, tuple[Array, Any]]
     """per algorithm its scores (runs, x) and their tasks"""
     lacking: dict[str, list[str]]
@@ -69,7 +71,7 @@ class Source:
         tables = {task: self.table(task, part, name) for task in self.study.tasks if task in self.scales}
         tables = {task: each for task, each in tables.items() if each[0]}
         if not tables:
-            return Aggregated(STEPS, np.empty(0), {}, {})
+            return Aggregated(STEPS, np.empty(0), 1.0, {}, {})
         lengths = {task: float(self.study.length(task)) for task in tables}
         grids = [onto / lengths[task] for task, (_, onto, _) in tables.items()]
         share = max(grids, key=widest)
@@ -83,11 +85,11 @@ class Source:
                 scores.setdefault(run.label, []).append(row)
                 strata.setdefault(run.label, []).append(number)
         same = len(set(lengths.values())) == 1
-        x = share * (next(iter(lengths.values())) if same else 100)
+        end = next(iter(lengths.values())) if same else 100.0
         found = {label: (np.array(scores[label]), np.array(strata[label])) for label in self.looks if label in scores}
         lacking = {label: [task for i, task in enumerate(tables) if i not in set(strata[label])] for label in found}
         lacking = {label: tasks for label, tasks in lacking.items() if tasks}
-        return Aggregated(STEPS if same else SHARE, x, found, lacking)
+        return Aggregated(STEPS if same else SHARE, share * end, end, found, lacking)
 
     def too_narrow(self) -> str:
         """A warning where intervals stand on few runs"""

@@ -1,145 +1,19 @@
-"""What the page tells in tables."""
+"""Tables and sentences about what was run, and what is missing of it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from acc_rl.report import statistics
-from acc_rl.report.curves import final_level, latest_level, level_at, steps_to_reach
-from acc_rl.report.load import Array, Run, Study, given
-from acc_rl.report.published import Published, published
+from acc_rl.report.cells import Cell, Row, Table, count, number
+from acc_rl.report.curves import latest_level
+from acc_rl.report.load import Study, given
 from acc_rl.report.source import Source
 
-REFERENCE = "sac"
 LISTED = 12
 """names told before "and so many more" """
-
-
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    value: float | None = None
-    """what a numeric column sorts by"""
-    about: str = ""
-    """shown on hover"""
-
-
-@dataclass(frozen=True)
-class Row:
-    cells: list[Cell]
-    series: str = ""
-    """the algorithm, for its colour and to be hidden with it"""
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    titles: list[str]
-    rows: list[Row]
-    numeric: set[int] = field(default_factory=set)
-    """columns that are numbers"""
-
-
-def number(value: float, about: str = "") -> Cell:
-    if not np.isfinite(value):
-        return Cell("–", None, about)
-    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2
-    return Cell(f"{value:,.{digits}f}", value, about)
-
-
-def count(value: int) -> Cell:
-    return Cell(f"{value:,}", value)
-
-
-def with_spread(mean: float, spread: float | None) -> Cell:
-    cell = number(mean)
-    return cell if spread is None or cell.value is None else Cell(f"{cell.text} ± {number(spread).text}", cell.value)
-
-
-def final_table(source: Source) -> Table:
-    """Per task and algorithm mean +- std and IQM of the final returns, steps to the reference's level; published too"""
-    study, rows = source.study, []
-    absent = Counter((spec.get("env"), spec["label"]) for spec in study.absent())
-    success = any(np.isfinite(run.evaluations["success"]).any() for run in study.runs)
-    reference = REFERENCE in study.labels
-    titles = ["task", "algorithm", "runs", "env steps", "return, mean ± std", "IQM", "95 % interval"]
-    titles += ["success"] * success + [f"steps to {REFERENCE}'s level"] * reference + ["remark"]
-    for task in study.tasks:
-        goal = _levels(study.of(task, REFERENCE), final_level) if reference else np.empty(0)
-        for label in study.labels:
-            runs = study.of(task, label)
-            if runs:
-                planned = len(runs) + absent[task, label]
-                rows.append(_final_row(source, task, label, runs, planned, goal, success, reference))
-        for each in published(task, study.length(task)):
-            rows.append(_published_row(each, task, study, success, reference))
-    return Table(titles, rows, set(range(2, len(titles) - 1)))
-
-
-def _levels(runs: Sequence[Run], level: Any, *arguments: Any) -> Array:
-    levels: Array = np.array([level(run, *arguments) for run in runs], float)
-    return levels[np.isfinite(levels)]
-
-
-def _final_row(
-    source: Source, task: str, label: str, runs: list[Run], planned: int, goal: Array, success: bool, reference: bool
-) -> Row:
-    levels, remark, step = _levels(runs, final_level), "", max(run.steps for run in runs)
-    ended = len(levels) > 0
-    if not ended:
-        levels = _levels(runs, latest_level)
-        step = min((run.last_step for run in runs if len(run.evaluations["step"])), default=0)
-        remark = "still running: newest evaluations"
-    elif len(levels) < planned:
-        remark = f"{planned - len(levels)} not at the end yet, left out"
-    iqm = statistics.aggregate(levels[:, None], np.zeros(len(levels), int), "iqm", source.rng(), source.replicates)
-    cells = [Cell(task), Cell(label), Cell(f"{len(levels)} of {planned}", len(levels)), count(step)]
-    cells.append(with_spread(levels.mean(), levels.std() if len(levels) > 1 else None) if len(levels) else Cell("–"))
-    interval = Cell(f"{number(iqm.low[0]).text} to {number(iqm.high[0]).text}", float(iqm.low[0]))
-    cells += [number(iqm.value[0]), interval if len(levels) > 1 else Cell("–")]
-    if success:
-        rates = _levels(runs, final_level if ended else latest_level, "success")
-        cells.append(Cell(f"{100 * rates.mean():.0f} %", rates.mean()) if len(rates) else Cell("–"))
-    if reference:
-        cells.append(_ratio(source, task, runs, goal))
-    return Row([*cells, Cell(remark)], label)
-
-
-def _ratio(source: Source, task: str, runs: list[Run], goal: Array) -> Cell:
-    """Steps until the mean is at the reference's final level, as a share of the steps that the reference took"""
-    if not len(goal):
-        return Cell("–", None, f"{REFERENCE} has not ended yet")
-    took = max(run.steps for run in source.study.of(task, REFERENCE))
-    steps = steps_to_reach(runs, float(goal.mean()), source.study.length(task))
-    if not np.isfinite(steps):
-        return Cell("not reached", float("inf"))
-    return Cell(f"{steps / took:.2f}", steps / took, f"{steps:,.0f} of {REFERENCE}'s {took:,} steps")
-
-
-def _published_row(row: Published, task: str, study: Study, success: bool, reference: bool) -> Row:
-    ours = _levels(study.of(task, row.algo.lower()), level_at, row.step)
-    remark = row.about
-    if len(ours):
-        remark += f"; our {row.algo.lower()} at that step: {number(ours.mean()).text}"
-    cells = [
-        Cell(task),
-        Cell(row.algo),
-        Cell("–" if row.seeds is None else str(row.seeds), row.seeds),
-        count(row.step),
-    ]
-    cells += [
-        with_spread(row.mean, None if row.seeds == 1 else row.std),
-        Cell("–"),
-        Cell("–"),
-        *[Cell("–")] * success,
-        *[Cell("–")] * reference,
-    ]
-    return Row([*cells, Cell(remark)], kind="published")
 
 
 def grid_table(study: Study) -> Table:

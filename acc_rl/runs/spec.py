@@ -300,7 +300,7 @@ def check_effect(spec: RunSpec) -> None:
     """An error for what is given and would do nothing"""
     settings, bias = spec.settings, spec.bias
     if not adapts(spec):
-        for name in ("range", "lr"):
+        for name in ("range", "lr") if settings.controller else ("start", "range", "lr"):
             if (value := getattr(bias, name)) is not None:
                 raise SettingError(
                     f"bias.{name} is {value!r}, but {spec.algo} does not adapt its beta: "

@@ -37,8 +37,8 @@ def write_rows(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_run(study, content, until=None, success=False, episodes=10, extras=True, folder=None):
-    """One run that learns along a saturating curve; ``until`` cuts it off."""
+def write_run(study, content, until=None, success=False, episodes=10, extras=True, folder=None, gaps=False):
+    """One run that learns along a saturating curve; ``until`` cuts it off; with ``gaps``, its rule drops ever less."""
     run = study / (folder or name(content))
     run.mkdir(parents=True)
     rng = np.random.default_rng([content["seed"], *content["env"].encode(), *content["algo"].encode()])
@@ -69,6 +69,8 @@ def write_run(study, content, until=None, success=False, episodes=10, extras=Tru
     write_rows(run / "evaluations.jsonl", rows)
     if extras:
         write_extras(run, content, at[1:], steps, rng)
+        if gaps:
+            write_gaps(run, steps)
     if until == steps:
         (run / "result.json").write_text(json.dumps({"step": steps, "seconds": 1.0, "evaluation": rows[-1]}))
     return run
@@ -100,11 +102,28 @@ def write_extras(run, content, at, steps, rng):
     write_rows(run / "clock.jsonl", [{"step": int(s), "seconds": float(s * pace)} for s in at])
 
 
-def write_study(path, tasks, algos, seeds, name="study", steps=100_000, every=1000, success=False, **settings):
+def write_gaps(run, steps):
+    """What newer records have too: gaps with their errors, whether beta is at its end, and relative value errors"""
+    rows = [json.loads(line) for line in (run / "training.jsonl").read_text().splitlines()]
+    for row in rows:
+        gap = {"gap": 24.1, "gap_soft": 9.87, "gap_full": -1.234}
+        row |= gap | {f"{name}_error": abs(value) / 10 for name, value in gap.items()}
+        if "dropped_per_net" in row and row["beta"] > 0:
+            d = max(0.0, 2.5 - 4 * row["step"] / steps)
+            row |= {"dropped_per_net": d, "beta": 5 - d, "at_limit": int(d == 0)}
+    write_rows(run / "training.jsonl", rows)
+    errors = [json.loads(line) for line in (run / "value_error.jsonl").read_text().splitlines()]
+    more = [{"relative": row["normalised"] / 2, "bias_soft": row["bias"] + 3} for row in errors]
+    write_rows(run / "value_error.jsonl", [row | new for row, new in zip(errors, more, strict=True)])
+
+
+def write_study(
+    path, tasks, algos, seeds, name="study", steps=100_000, every=1000, success=False, gaps=False, **settings
+):
     path.mkdir(parents=True, exist_ok=True)
     specs = [spec(task, algo, seed, steps, every, **settings) for task in tasks for algo in algos for seed in seeds]
     content = {"name": name, "source": "test", "scale": 1.0, "created": "2026-01-01T00:00:00+0000", "runs": specs}
     (path / "study.json").write_text(json.dumps(content))
     for each in specs:
-        write_run(path, each, success=success)
+        write_run(path, each, success=success, gaps=gaps)
     return path

@@ -7,7 +7,7 @@ import pytest
 import synthetic
 
 from acc_rl.report import curves
-from acc_rl.report.load import ReportError, load
+from acc_rl.report.load import ReportError, load, together
 
 
 def test_a_study_is_read(study):
@@ -54,7 +54,7 @@ def test_a_spec_that_is_none_is_told(tmp_path, content, told):
 def test_folders_without_runs(tmp_path):
     with pytest.raises(ReportError, match="holds no run"):
         load(tmp_path)
-    with pytest.raises(ReportError, match="No such folder"):
+    with pytest.raises(ReportError, match="No such directory"):
         load(tmp_path / "nowhere")
 
 
@@ -89,6 +89,39 @@ def test_a_damaged_run_is_not_absent(tmp_path):
     loaded = load(study)
     assert list(loaded.damaged) == ["Hopper-v5_acc_seed1", "Hopper-v5_acc_seed2"]
     assert [spec["seed"] for spec in loaded.absent()] == [3]
+
+
+def test_studies_together_keep_their_algorithms_apart(study, tmp_path):
+    other = synthetic.write_study(
+        tmp_path / "b", ["Hopper-v5"], ["acc", "tqc-d2"], range(2), name="other", steps=40_000
+    )
+    shutil.rmtree(other / "Hopper-v5_acc_seed1")
+    (other / "Hopper-v5_tqc-d2_seed0" / "spec.json").write_text("{")
+    both = together([load(study), load(other)])
+    assert both.name == "study and other"
+    assert both.labels == ["acc", "acc-2q", "sac", "td3", "acc (other)", "tqc-d2"]
+    assert len(both.of("Hopper-v5", "acc")) == 3
+    assert [run.name for run in both.of("Hopper-v5", "acc (other)")] == ["other/Hopper-v5_acc_seed0"]
+    absent = [(spec["label"], spec["seed"]) for spec in both.absent()]
+    assert absent == [("sac", 1), ("acc (other)", 1)]  # the damaged one is not among them
+    assert list(both.damaged) == ["other/Hopper-v5_tqc-d2_seed0"]
+    assert both.about[1].startswith("other: Made from test")
+
+
+def test_a_damaged_run_is_not_taken_for_another_studys_absent_one(tmp_path):
+    whole, damaged = (
+        synthetic.write_study(tmp_path / name, ["Hopper-v5"], ["acc"], range(2), name=name, steps=3000) for name in "ab"
+    )
+    shutil.rmtree(whole / "Hopper-v5_acc_seed1")
+    (damaged / "Hopper-v5_acc_seed1" / "spec.json").write_text("{")
+    both = together([load(whole), load(damaged)])
+    assert [(spec["label"], spec["seed"]) for spec in both.absent()] == [("acc", 1)]
+
+
+def test_studies_of_one_name_are_numbered(study):
+    both = together([load(study), load(study)])
+    assert both.name == "study and study 2"
+    assert both.labels[4:] == ["acc (study 2)", "acc-2q (study 2)", "sac (study 2)", "td3 (study 2)"]
 
 
 def test_unchanged_files_are_read_once(study):

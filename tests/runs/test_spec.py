@@ -164,6 +164,6 @@ def test_what_would_do_nothing_is_refused(algo, content, message):
 
 
 def test_what_does_something_is_not_refused():
-    algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"range": [0, 6], "moving_average": 0.1}}))
+    algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"pairs_kept": 9, "moving_average": 0.1}}))
     settings = {"use_sde": True, "sde_sample_freq": 4, "target_entropy": -1, "ent_coef": "auto_0.1"}
     assert algorithm_arguments(from_dict({"env": "Hopper", "settings": settings}))["sde_sample_freq"] == 4
