@@ -365,7 +365,7 @@ def test_models_of_this_package(name, zips):
         ("sb3", "dqn", "Pendulum-v1", True, "is a sac model, but --algo is dqn"),
         ("sb3", "sac", "CartPole-v1", True, "does not fit a sac model on CartPole-v1: Observation spaces do not match"),
         ("sb3", "acc", "Pendulum-v1", True, "no acc model: it was not saved by this package"),
-        ("acc", "ddpg", "Pendulum-v1", True, "TO SEE"),
+        ("acc", "ddpg", "Pendulum-v1", True, "does not fit a ddpg model on Pendulum-v1"),
         ("acc", "td3", "Pendulum-v1", True, "does not fit a td3 model on Pendulum-v1"),
         ("acc", "sac", "Pendulum-v1", True, "has a QuantilePolicy, which is not that of sac"),
         ("acc", None, "Pendulum-v1", True, "does not tell, for instance, acc from tqc: use --algo"),
