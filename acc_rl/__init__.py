@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from acc_rl.algos.sac import ACCSAC, SAC
     from acc_rl.algos.td3 import ACCDDPG, ACCTD3, DDPG, TD3
     from acc_rl.algos.tqc import ACC, TQC
+    from acc_rl.algos.x import ACCX, XMean, XMin
     from acc_rl.core.controller import Calibrating, Constant, Controller
     from acc_rl.core.settings import BiasSettings
     from acc_rl.inference.policy import load_policy
@@ -23,6 +24,7 @@ __all__ = [
     "ACCQRDQN",
     "ACCSAC",
     "ACCTD3",
+    "ACCX",
     "DDPG",
     "DQN",
     "QRDQN",
@@ -36,6 +38,8 @@ __all__ = [
     "Controller",
     "RunSpec",
     "ValueErrorCallback",
+    "XMean",
+    "XMin",
     "load_policy",
     "train",
 ]
@@ -46,6 +50,7 @@ _HOME = {
     **dict.fromkeys(("ACCTD3", "TD3", "ACCDDPG", "DDPG"), "acc_rl.algos.td3"),
     **dict.fromkeys(("ACCSAC", "SAC"), "acc_rl.algos.sac"),
     **dict.fromkeys(("ACCDQN", "DQN", "ACCQRDQN", "QRDQN"), "acc_rl.algos.discrete"),
+    **dict.fromkeys(("ACCX", "XMean", "XMin"), "acc_rl.algos.x"),
     "AnyQ": "acc_rl.algos.any_q",
     **dict.fromkeys(("Calibrating", "Constant", "Controller"), "acc_rl.core.controller"),
     "BiasSettings": "acc_rl.core.settings",

@@ -14,6 +14,10 @@ from acc_rl.algos.policies import EnsembleCritic
 from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Law
+from acc_rl.nn.scaling import RewardScale
+
+BOUND = 5.0
+"""scaled returns are in [-5, 5]"""
 
 
 @th.no_grad()
@@ -48,12 +52,16 @@ class ActorCritic(Calibrated):
         *,
         n_critics: int,
         critic_updates: int = 1,
+        normalize_observations: bool = False,
+        reward_scaling: bool = False,
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.critic_updates = critic_updates
+        self.critic_updates, self.reward_scaling = critic_updates, reward_scaling
         self._n_critic_updates = 0
         policy_kwargs = {"n_critics": n_critics, **(policy_kwargs or {})}
+        if normalize_observations:
+            policy_kwargs = {"normalize_observations": True, **policy_kwargs}
         super().__init__(policy, env, learning_rate, policy_kwargs=policy_kwargs, **kwargs)
 
     def check_settings(self) -> None:
@@ -67,11 +75,30 @@ class ActorCritic(Calibrated):
     def _setup_model(self) -> None:
         super()._setup_model()
         self.head = self.make_head()
+        self.scale = RewardScale(self.gamma, BOUND)
         self._critic_parameters = list(self.critic.parameters())
         self._target_parameters = list(self.critic_target.parameters())
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "head", "_critic_parameters", "_target_parameters"]
+        return [*super()._excluded_save_params(), "head", "scale", "_critic_parameters", "_target_parameters"]
+
+    # --- scales ---
+
+    @property
+    def reward_scale(self) -> float:
+        return self.scale.value if self.reward_scaling else 1.0
+
+    def _store_transition(
+        self, replay_buffer: Any, action: Any, new_obs: Any, reward: Any, dones: Any, infos: Any
+    ) -> None:
+        super()._store_transition(replay_buffer, action, new_obs, reward, dones, infos)
+        if self.reward_scaling:
+            self.scale.add(reward, dones)
+        self.policy.collected(new_obs)  # type: ignore[operator]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        state_dicts, variables = super()._get_torch_save_params()
+        return [*state_dicts, *(["scale"] if self.reward_scaling else [])], variables
 
     # --- what an algorithm adds ---
 
@@ -97,7 +124,8 @@ class ActorCritic(Calibrated):
     def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
         """y = r + gamma * (Q_beta(s', a') + bonus), the law that the critics regress to"""
         law, bonus = self.next_law(batch)
-        return self.calibration.target(law, beta).bellman(batch.rewards, self.discounts(batch), bonus)
+        rewards = batch.rewards / self.reward_scale if self.reward_scaling else batch.rewards
+        return self.calibration.target(law, beta).bellman(rewards, self.discounts(batch), bonus)
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         """The mean of all critics and atoms: what the critics have learned, without the pessimism of a minimum"""

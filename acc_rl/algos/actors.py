@@ -14,6 +14,7 @@ from torch import nn
 
 from acc_rl.nn.ensemble import MakeNet, make_ensemble
 from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, sample
+from acc_rl.nn.scaling import Normalizer
 
 
 class _Actor(BasePolicy):
@@ -31,6 +32,7 @@ class _Actor(BasePolicy):
         activation_fn: type[nn.Module] = nn.ReLU,
         normalize_images: bool = True,
         nets: str | MakeNet = "mlp",
+        normalizer: Normalizer | None = None,
     ) -> None:
         super().__init__(
             observation_space,
@@ -39,12 +41,14 @@ class _Actor(BasePolicy):
             normalize_images=normalize_images,
             squash_output=True,
         )
+        self.normalizer = normalizer
         n_outputs = self.outputs_per_action * get_action_dim(action_space)
         self.net = make_ensemble(nets, 1, features_dim, net_arch, n_outputs, activation_fn)
 
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         """(batch, outputs_per_action * n_actions)"""
-        out: th.Tensor = self.net(self.extract_features(obs, self.features_extractor))
+        features = self.extract_features(obs, self.features_extractor)
+        out: th.Tensor = self.net(features if self.normalizer is None else self.normalizer(features))
         return out[0]
 
     def _predict(self, observation: PyTorchObs, deterministic: bool = False) -> th.Tensor:
@@ -56,6 +60,8 @@ class GaussianActor(_Actor):
     """a = tanh(mean + std * noise), for soft actor-critics."""
 
     outputs_per_action = 2
+    exact: ClassVar[bool] = False
+    """log pi in the exact form, not in SB3's"""
 
     def forward(self, obs: PyTorchObs, deterministic: bool = False) -> th.Tensor:
         outputs = self.outputs(obs)
@@ -67,7 +73,13 @@ class GaussianActor(_Actor):
     def action_log_prob(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor]:
         """a ~ pi(s) and log pi(a|s), (batch, n_actions) and (batch,)"""
         outputs = self.outputs(obs)
-        return sample(outputs, _noise(outputs))
+        return sample(outputs, _noise(outputs), self.exact)
+
+
+class ExactGaussianActor(GaussianActor):
+    """The same with a gradient of log pi where tanh saturates."""
+
+    exact = True
 
 
 def _noise(outputs: th.Tensor) -> th.Tensor:

@@ -91,6 +91,11 @@ class Calibrated(OffPolicyAlgorithm):
     def beta(self) -> float:
         return self.calibration.beta
 
+    @property
+    def reward_scale(self) -> float:
+        """What sampled rewards are divided by: the critic's values times this are in units of the env's rewards"""
+        return 1.0
+
     def discounts(self, batch: ReplayBufferSamples) -> th.Tensor:
         """gamma (gamma^n with n-step returns), 0 after a terminal state; (batch, 1)"""
         # a time limit is not a terminal: the buffer's dones leave it out, so the target bootstraps through it
@@ -107,7 +112,7 @@ class Calibrated(OffPolicyAlgorithm):
     def mean_target(self) -> float | None:
         """The critics' targets on average since the last line of the log, or None before training"""
         total, count = self._metrics.get("target", (None, 0))
-        return None if total is None else total.item() / count
+        return None if total is None else total.item() / count * self.reward_scale
 
     # --- building ---
 
@@ -220,7 +225,8 @@ class Calibrated(OffPolicyAlgorithm):
         self.largest_reward = max(self.largest_reward, float(np.abs(reward).max()))
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         self._stored_at = self.num_timesteps
-        self.calibration.observe(self.estimator, *transition)
+        warm_up = self.num_timesteps <= self.learning_starts
+        self.calibration.observe(self.estimator, warm_up, *transition)
 
     def _require_finite(self, what: str, values: Observations, env: int | None = None) -> None:
         """Stop before a NaN enters the replay buffer, and say what it was and where."""

@@ -51,10 +51,12 @@ class Calibration:
 
     # --- measuring ---
 
-    def observe(self, critic: Estimator, *transition: Any) -> None:
-        """One step of every env, as ``Episodes.add`` takes it"""
+    def observe(self, critic: Estimator, warm_up: bool, *transition: Any) -> None:
+        """One step of every env, as ``Episodes.add`` takes it; ``warm_up``: with random actions"""
         self.controller.advance()
         self.clock += len(transition[2])
+        if warm_up and self.settings.warm_up == "skip":
+            return
         ended = self.episodes.add(*transition)
         for episode in ended:
             self.controller.ended(float(episode.rewards.sum()), self.clock)

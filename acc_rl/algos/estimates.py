@@ -37,6 +37,11 @@ class ModelEstimator:
     def bootstraps(self) -> bool:
         return any(hasattr(self.model, name) for name in ("tail_value", "actor", "q_net", "quantile_net"))
 
+    @property
+    def units(self) -> float:
+        """The env's rewards per unit of the critic's values"""
+        return float(getattr(self.model, "reward_scale", 1.0))
+
     def temperature(self) -> th.Tensor:
         model: Any = self.model
         log_alpha = getattr(model, "log_ent_coef", None)
@@ -63,15 +68,15 @@ class ModelEstimator:
     # --- on raw observations ---
 
     def values(self, observations: Observations, actions: Array) -> Floats:
-        return self._batched(self.value, observations, actions)
+        return self.units * self._batched(self.value, observations, actions)
 
     def bonus(self, observations: Observations) -> Floats:
         own = getattr(self.model, "entropy_bonus", None)
-        return self._batched(own or (lambda obs: -self.temperature() * self.act(obs)[1]), observations)
+        return self.units * self._batched(own or (lambda obs: -self.temperature() * self.act(obs)[1]), observations)
 
     def tail(self, observations: Observations) -> Floats:
         own = getattr(self.model, "tail_value", None)
-        return self._batched(own or (lambda obs: self.value(obs, self.act(obs)[0])), observations)
+        return self.units * self._batched(own or (lambda obs: self.value(obs, self.act(obs)[0])), observations)
 
     def scale_rewards(self, rewards: Floats) -> Floats:
         """The critic learns from rewards that VecNormalize scales when they are sampled"""

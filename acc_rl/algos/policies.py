@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BaseModel, BasePolicy
-from stable_baselines3.common.preprocessing import get_action_dim
+from stable_baselines3.common.preprocessing import get_action_dim, get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from acc_rl.algos.actors import DeterministicActor, GaussianActor
+from acc_rl.algos.actors import DeterministicActor, ExactGaussianActor, GaussianActor
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.ensemble import MakeNet, make_ensemble
+from acc_rl.nn.scaling import Normalizer
 
 NetArch = list[int] | dict[str, list[int]]
 Nets = str | MakeNet | Mapping[str, "str | MakeNet"]
@@ -51,6 +52,7 @@ class EnsembleCritic(BaseModel):
         n_outputs: int = 25,
         share_features_extractor: bool = False,
         nets: str | MakeNet = "mlp",
+        normalizer: Normalizer | None = None,
     ) -> None:
         super().__init__(
             observation_space,
@@ -58,7 +60,7 @@ class EnsembleCritic(BaseModel):
             features_extractor=features_extractor,
             normalize_images=normalize_images,
         )
-        self.share_features_extractor = share_features_extractor
+        self.share_features_extractor, self.normalizer = share_features_extractor, normalizer
         n_inputs = features_dim + get_action_dim(action_space)
         self.ensemble = make_ensemble(nets, n_critics, n_inputs, net_arch, n_outputs, activation_fn)
 
@@ -69,6 +71,8 @@ class EnsembleCritic(BaseModel):
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor and not frozen):
             features = self.extract_features(obs, self.features_extractor)
+        if self.normalizer is not None:
+            features = self.normalizer(features)
         # some envs act in double precision, or with matrices
         inputs = th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
         return self.ensemble(inputs, frozen, n_first)  # type: ignore[no-any-return]
@@ -97,12 +101,15 @@ class EnsemblePolicy(_Base):
         *,
         n_atoms: int = 1,
         nets: Nets = "mlp",
+        normalize_observations: bool = False,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.n_atoms, self.nets = n_atoms, nets  # before the base class builds the nets
+        # before the base class builds the nets
+        self.n_atoms, self.nets, self.normalize_observations = n_atoms, nets, normalize_observations
+        self._check_normalisation(observation_space, kwargs.get("use_sde", False))
         if issubclass(optimizer_class, (th.optim.Adam, th.optim.AdamW)):
             # one pass over the parameters instead of a dozen
             optimizer_kwargs = {"fused": True, **(optimizer_kwargs or {})}
@@ -119,9 +126,27 @@ class EnsemblePolicy(_Base):
         # not the targets, which are always in evaluation mode
         self._modules_with_mode = [*self.actor.modules(), *self.critic.modules()]
 
+    def _check_normalisation(self, space: spaces.Space[Any], use_sde: bool) -> None:
+        flat = isinstance(space, spaces.Box) and len(space.shape) == 1
+        if self.normalize_observations and (use_sde or not flat):
+            what = "use_sde" if use_sde else f"observations {space}"
+            raise SettingError(f"normalize_observations needs a Box of one dimension and no gSDE, not {what}")
+
+    def _parts(self, part: str) -> dict[str, Any]:
+        """What the nets of the actor ("pi") and of the critics ("qf") are built with beside SB3's arguments"""
+        if self.normalize_observations and not hasattr(self, "normalizer"):
+            self.normalizer = Normalizer(get_flattened_obs_dim(self.observation_space))
+        normalizer = self.normalizer if self.normalize_observations else None
+        return {"nets": nets_of(self.nets, part), "normalizer": normalizer}
+
+    def collected(self, observations: Any) -> None:
+        """Observations of all envs after a step, for their running mean and variance"""
+        if self.normalize_observations:
+            self.normalizer.add(th.as_tensor(observations, device=self.device))
+
     def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> EnsembleCritic:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.critic_kwargs, features_extractor)
-        return EnsembleCritic(n_outputs=self.n_atoms, nets=nets_of(self.nets, "qf"), **kwargs).to(self.device)
+        return EnsembleCritic(n_outputs=self.n_atoms, **self._parts("qf"), **kwargs).to(self.device)
 
     def set_training_mode(self, mode: bool) -> None:
         """SB3 asks for it several times per step, so it must not walk through the tree of modules each time."""
@@ -131,19 +156,25 @@ class EnsemblePolicy(_Base):
             self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return {**super()._get_constructor_parameters(), "n_atoms": self.n_atoms, "nets": self.nets}
+        return {
+            **super()._get_constructor_parameters(),
+            "n_atoms": self.n_atoms,
+            "nets": self.nets,
+            "normalize_observations": self.normalize_observations,
+        }
 
 
 class SoftPolicy(EnsemblePolicy, SACPolicy):
     """A stochastic actor; sizes of the SAC paper."""
 
+    actor_class: ClassVar[type[GaussianActor]] = GaussianActor
     default_arch: ClassVar[dict[str, list[int]]] = {"pi": [256, 256], "qf": [256, 256]}
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
         if self.actor_kwargs["use_sde"]:
             return super().make_actor(features_extractor)  # type: ignore[return-value]
         kwargs = self._update_features_extractor(self.net_args, features_extractor)
-        return GaussianActor(nets=nets_of(self.nets, "pi"), **kwargs).to(self.device)
+        return self.actor_class(**self._parts("pi"), **kwargs).to(self.device)
 
 
 class SoftCnnPolicy(SoftPolicy):
@@ -152,6 +183,12 @@ class SoftCnnPolicy(SoftPolicy):
 
 class SoftMultiInputPolicy(SoftPolicy):
     default_extractor = CombinedExtractor
+
+
+class XPolicy(SoftPolicy):
+    """A stochastic actor with the exact log pi; sizes of SAC."""
+
+    actor_class = ExactGaussianActor
 
 
 class QuantilePolicy(SoftPolicy):
@@ -175,7 +212,7 @@ class DeterministicPolicy(EnsemblePolicy, TD3Policy):  # type: ignore[misc]
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> DeterministicActor:  # type: ignore[override]
         kwargs = self._update_features_extractor(self.actor_kwargs, features_extractor)
-        return DeterministicActor(nets=nets_of(self.nets, "pi"), **kwargs).to(self.device)
+        return DeterministicActor(**self._parts("pi"), **kwargs).to(self.device)
 
 
 class DeterministicCnnPolicy(DeterministicPolicy):

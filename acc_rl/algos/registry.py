@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ class Entry:
 
     controller: str = "acc"
     """name of the controller that the class takes by default"""
+    net_arch: Mapping[str, list[int]] | None = None
+    """hidden sizes, where they differ from the class's"""
 
     def load(self) -> type[Calibrated]:
         cls: type[Calibrated] = getattr(import_module(f"acc_rl.algos.{self.module}"), self.class_name)
@@ -34,12 +36,19 @@ class Entry:
 
     def make(self, policy: Any, env: Any, **settings: Any) -> Calibrated:
         """The algorithm; ``settings`` come before the entry's own."""
-        return self.load()(policy, env, **{**self.settings, **settings})
+        policy_kwargs = {**self.policy_kwargs(), **(settings.pop("policy_kwargs", None) or {})}
+        return self.load()(policy, env, policy_kwargs=policy_kwargs, **{**self.settings, **settings})
+
+    def policy_kwargs(self) -> dict[str, Any]:
+        return {} if self.net_arch is None else {"net_arch": dict(self.net_arch)}
 
 
 _BASE = {
     "acc": Entry("tqc", "ACC", "TQC with the number of dropped atoms chosen by ACC"),
     "tqc": Entry("tqc", "TQC", "TQC with a fixed number of dropped atoms", {"dropped_per_net": 2}, "fixed"),
+    "acc-x": Entry("x", "ACCX", "a fast modern critic (categorical, 2x256) with its pessimism chosen by ACC"),
+    "x-min": Entry("x", "XMin", "the critic of acc-x, always with the smaller estimate", controller="fixed"),
+    "x-mean": Entry("x", "XMean", "the critic of acc-x, always with the mean estimate", controller="fixed"),
     "acc-td3": Entry("td3", "ACCTD3", "TD3 with the mix of own and minimal target chosen by ACC"),
     "td3": Entry("td3", "TD3", "TD3", controller="fixed"),
     "acc-sac": Entry("sac", "ACCSAC", "SAC with the general shift of its targets chosen by ACC"),
@@ -59,6 +68,12 @@ def _variant(name: str, about: str, **settings: Any) -> Entry:
     return Entry(base.module, base.class_name, about, {**base.settings, **settings}, base.controller)
 
 
+def _compact(name: str, about: str = "2 critics of 2x256, learning rate 1e-3", **settings: Any) -> Entry:
+    """What someone with two cores should start from: two small critics that learn fast"""
+    entry = _variant(name, about, n_critics=2, learning_rate=1e-3, **settings)
+    return replace(entry, net_arch={"pi": [256, 256], "qf": [256, 256]})
+
+
 REGISTRY: Mapping[str, Entry] = {
     **_BASE,
     **{
@@ -68,6 +83,11 @@ REGISTRY: Mapping[str, Entry] = {
     },
     **{f"tqc-d{d}": _variant("tqc", f"d = {d}", dropped_per_net=d) for d in (0, 2, 5)},
     "acc-n2": _variant("acc", "2 critics", n_critics=2),
+    "acc-compact": _compact("acc"),
+    **{
+        f"tqc-compact-d{d}": _compact("tqc", f"2 critics of 2x256, learning rate 1e-3, d = {d}", dropped_per_net=d)
+        for d in (0, 2, 5)
+    },
 }
 
 

@@ -70,4 +70,4 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
 
     def largest_bonus(self) -> float:
         """alpha * log(2^n): no distribution on [-1, 1]^n has more entropy"""
-        return float(self.temperature) * get_action_dim(self.action_space) * math.log(2)
+        return self.reward_scale * float(self.temperature) * get_action_dim(self.action_space) * math.log(2)

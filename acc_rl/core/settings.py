@@ -35,6 +35,9 @@ class BiasSettings:
     tail: str | None = None
     """after a time limit: none, bootstrap (the critic's value there), or drop:N to leave the last N pairs out"""
 
+    warm_up: Literal["keep", "skip"] | None = None
+    """steps with random actions before learning starts: kept as pairs (the paper), or skipped"""
+
     def __post_init__(self) -> None:
         for name, value in _normalised(self).items():
             object.__setattr__(self, name, value)
@@ -103,12 +106,19 @@ ALLOWED = {
     "start_step": ("an integer >= 0", is_whole),
     "moving_average": ("a number in (0, 1]", lambda value: is_number(value) and 0 < value <= 1),
     "returns": ("'plain' or 'soft'", lambda value: value in ("plain", "soft")),
+    "warm_up": ("'keep' or 'skip'", lambda value: value in ("keep", "skip")),
     "tail": (
         "'none', 'bootstrap', or ('drop', n), 'drop:N' with an integer >= 1",
         lambda value: isinstance(value, str) and re.fullmatch(r"none|bootstrap|drop:[1-9][0-9]*", value) is not None,
     ),
 }
 PAPER = BiasSettings(
-    update_interval=1000, start_step=25_000, pairs_kept=5000, moving_average=0.05, returns="plain", tail="none"
+    update_interval=1000,
+    start_step=25_000,
+    pairs_kept=5000,
+    moving_average=0.05,
+    returns="plain",
+    tail="none",
+    warm_up="keep",
 )
 """the paper's; range, start and lr belong to the knob"""

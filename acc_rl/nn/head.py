@@ -84,3 +84,33 @@ class Quantiles(Head):
             y = y.transpose(0, 1).flatten(1).sort().values
         loss = quantile_huber_loss(z, y)
         return loss if self.factor == 1 else self.factor * loss
+
+
+class Categorical(Head):
+    """Logits of probabilities on n fixed atoms in [-bound, bound]; the loss is the cross-entropy with the target.
+
+    The target's atoms are clipped into the support and split between the two nearest of its atoms, as in C51.
+    """
+
+    def __init__(self, n_atoms: int = 101, bound: float = 5.0) -> None:
+        self.n_outputs, self.bound = n_atoms, bound
+
+    def support(self, like: Tensor) -> Tensor:
+        return torch.linspace(-self.bound, self.bound, self.n_outputs, dtype=like.dtype, device=like.device)
+
+    def law(self, z: Tensor) -> Law:
+        return Law(self.support(z).expand(z.shape[-2:]), z.softmax(-1))
+
+    def loss(self, z: Tensor, target: Law) -> Tensor:
+        """Mean over the batch, summed over the nets"""
+        return -(self.project(target) * z.log_softmax(-1)).sum() / z.shape[1]
+
+    def project(self, target: Law) -> Tensor:
+        """The target's probabilities on the support, of the shape of its weights"""
+        assert target.weights is not None
+        place = (target.atoms.clamp(-self.bound, self.bound) + self.bound) * ((self.n_outputs - 1) / (2 * self.bound))
+        below = place.floor().clamp_(max=self.n_outputs - 2)
+        share = (place - below).expand_as(target.weights)
+        index = below.long().expand_as(target.weights)
+        projected = torch.zeros_like(target.weights).scatter_add_(-1, index, target.weights * (1 - share))
+        return projected.scatter_add_(-1, index + 1, target.weights * share)

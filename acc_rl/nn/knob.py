@@ -159,3 +159,31 @@ class Shift(Knob):
                 f"bias.range=({low:g}, {high:g}), but with a discount of {self.discount:g} a shifted target is a "
                 f"contraction only for |beta| < {most:.4g}: use a narrower range"
             )
+
+
+@dataclass(frozen=True)
+class PoolOrMin(Knob):
+    """p = beta * mean_i p_i + (1 - beta) * p_argmin, argmin the critic with the smallest mean; shown as k = 1 - beta.
+
+    Its mean is exactly beta * mean_i Q_i + (1 - beta) * min_i Q_i.
+    """
+
+    range: tuple[float, float] = (0.0, 1.0)
+    start: float = 0.5
+    step: float = 0.02
+    plain: float = 0.0
+    shown_as: ClassVar[str] = "pessimism"
+
+    def __call__(self, law: Law, beta: float) -> Law:
+        p = law.weights
+        assert p is not None
+        smallest = law.mean().argmin(dim=0)  # (batch,)
+        least = p[smallest, torch.arange(p.shape[1], device=p.device)]
+        return Law(law.atoms, torch.lerp(least, p.mean(dim=0), beta))
+
+    def shown(self, beta: float) -> float:
+        return 1 - beta
+
+    def check(self, low: float, high: float) -> None:
+        if not 0 <= low < high <= 1:  # beyond, the weights are no distribution
+            raise SettingError(f"bias.range=({low:g}, {high:g}), but a pool needs a range within [0, 1]")

@@ -94,7 +94,7 @@ class ValueErrorCallback(BaseCallback):
         with th.no_grad():
             obs = obs_as_tensor(model._last_obs, model.device)
             actions = th.as_tensor(self.locals["buffer_actions"], device=model.device)
-            return self.critic.value(obs, actions).cpu().numpy()
+            return self.critic.units * self.critic.value(obs, actions).cpu().numpy()
 
 
 class EvaluationCallback(BaseCallback):

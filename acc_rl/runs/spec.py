@@ -115,6 +115,10 @@ class Settings:
     """activation of all nets"""
     nets: Literal["mlp", "layernorm", "simba"] | None = None
     """kind of the nets: plain, with LayerNorm, or residual blocks with LayerNorm as in SimBa"""
+    normalize_observations: bool | None = None
+    """normalise observations by their running mean and variance, as part of the policy"""
+    reward_scaling: bool | None = None
+    """divide rewards by a running scale of their returns; all logged values stay in units of the env's rewards"""
     controller: Literal["acc", "fixed"] | None = None
     """who turns beta: ACC's rule, or nobody"""
 

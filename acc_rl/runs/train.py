@@ -248,7 +248,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
             raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
     vec_env = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
-    policy_kwargs = policy_arguments(spec.as_dict()["settings"], discrete)
+    policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
     return entry.load()(
         policy_name(vec_env.observation_space),
         vec_env,
