@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, Timeout, lock_descriptor
 
 from acc_rl.store.files import before_write
 
@@ -50,9 +50,17 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
         lock = FileLock(path)
         free = _acquired(lock, LOOK)
         lock.release()
-    except OSError:  # none that may be looked at
-        return False
+    except PermissionError:  # another user's, which can be looked at without writing to it
+        return _is_held(path)
     return not free
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:  # whose end frees it
+            return not lock_descriptor(file.fileno(), blocking=False)
+    except OSError:
+        return False
 
 
 def _acquired(lock: FileLock, wait: float) -> bool:

@@ -1,6 +1,8 @@
 """``acc study`` without training: what it says."""
 
 import json
+import multiprocessing as mp
+from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
 
@@ -145,6 +147,30 @@ def test_two_open_a_study_at_once(tmp_path):
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda part: open_study(tmp_path, "x", "test", 1.0, part), parts))
     assert {spec.name for spec in read_study(tmp_path).runs} == {spec.name for spec in runs}
+
+
+def _open_without_locks(folder, runs, at_once):
+    from acc_rl.study import folder as module
+
+    module.exclusive = lambda *_: nullcontext(True)
+    for number in range(10):
+        at_once.wait(20)
+        open_study(folder / str(number), "x", "test", 1.0, runs)
+
+
+def test_parts_open_a_study_at_once_on_a_file_system_without_locks(tmp_path):
+    runs = PRESETS["quick"][1].runs()
+    context = mp.get_context("fork")
+    at_once = context.Barrier(4)
+    parts = [context.Process(target=_open_without_locks, args=(tmp_path, runs, at_once)) for _ in range(4)]
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.join()
+    assert [part.exitcode for part in parts] == [0] * 4
+    for number in range(10):
+        assert [spec.name for spec in read_study(tmp_path / str(number)).runs] == [spec.name for spec in runs]
+        assert {path.name for path in (tmp_path / str(number)).iterdir()} == {records.STUDY, "logs"}
 
 
 @pytest.mark.parametrize("of", [1, 3, 16, 40])

@@ -57,6 +57,17 @@ def test_death_frees_the_lock(tmp_path):
         assert free
 
 
+def test_the_lock_of_another_user_can_be_looked_at(tmp_path, monkeypatch):
+    def refuse(lock, wait):
+        raise PermissionError
+
+    with exclusive(tmp_path), monkeypatch.context() as patch:
+        patch.setattr("acc_rl.store.lock._acquired", refuse)
+        assert is_locked(tmp_path)
+    monkeypatch.setattr("acc_rl.store.lock._acquired", refuse)
+    assert not is_locked(tmp_path)
+
+
 def test_those_that_look_keep_nobody_out(tmp_path):
     over = threading.Event()
 
