@@ -19,7 +19,7 @@ STYLES = {"finished": "green", "running": "cyan", "failed": "red", "cut off": "y
 
 
 class Progress:
-    """Shown from files alone, so that the runs of other processes on the same study are in it too."""
+    """Shown from files alone."""
 
     def __init__(self, study: Study, console: Console) -> None:
         self.study, self.console = study, console
