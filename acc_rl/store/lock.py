@@ -50,7 +50,7 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
         lock = FileLock(path)
         free = _acquired(lock, LOOK)
         lock.release()
-    except PermissionError:  # another user's, which can be looked at without writing to it
+    except OSError:  # another user's, say, which can be looked at without writing to it
         return _is_held(path)
     return not free
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from acc_rl.store import records
 from acc_rl.store.lock import LOCK, is_locked
-from acc_rl.study.folder import ATTEMPTS, Study
+from acc_rl.study.folder import ATTEMPTS, Study, last_step
 
 How = Literal["finished", "stopped", "failed", "lost"]
 """lost: with its supervisor, or with the machine that it ran on"""
@@ -60,7 +60,7 @@ class AttemptLog:
         """since this supervisor was started"""
         for run, tried in _read(path).items():
             if tried[-1].end is None:  # the supervisor before us was killed
-                self.ended(run, tried[-1].worker, End("lost", 0))
+                self.ended(run, tried[-1].worker, End("lost", last_step(study.folder / run)))
 
     def started(self, run: str, worker: Identity) -> None:
         self.rows.append({"run": run, "started": _now(), **worker})
@@ -81,7 +81,7 @@ def read_attempts(folder: Path) -> dict[str, list[Attempt]]:
         supervised = is_locked(folder, LOCK + path.stem.removeprefix(ATTEMPTS))
         for run, tried in _read(path).items():
             if tried[-1].end is None and not supervised:
-                tried[-1] = replace(tried[-1], end=End("lost", 0))
+                tried[-1] = replace(tried[-1], end=End("lost", last_step(folder / run)))
             found[run] += tried
     return {run: sorted(tried, key=lambda each: each.started) for run, tried in found.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from acc_rl.runs.config import finished, read_spec
 from acc_rl.runs.spec import RunSpec, from_dict
@@ -140,3 +141,26 @@ def read_study(folder: Path) -> Study:
     if not found:
         raise StudyError(f"{folder} holds no study: neither {records.STUDY} nor run folders")
     return Study(folder, folder.name, str(folder), 1.0, tuple(found))
+
+
+def last_step(folder: Path) -> int:
+    return max(int(last_row(folder / name).get("step", 0)) for name in (records.TRAINING, records.EVALUATIONS))
+
+
+def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
+    """The last whole row, without reading all of a long file; {} if there is none"""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - span))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return {}
+    for line in reversed(lines[:-1]):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            return row
+    return {}

@@ -20,8 +20,7 @@ from typing import Any
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store.lock import is_locked
 from acc_rl.study.attempts import End, How, Identity
-from acc_rl.study.folder import Study
-from acc_rl.study.status import last_step
+from acc_rl.study.folder import Study, last_step
 from acc_rl.study.worker import Options, Worker
 
 COUNT = 5.0

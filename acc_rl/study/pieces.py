@@ -10,8 +10,7 @@ from acc_rl.runs.config import differences, finished, read_spec
 from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
 from acc_rl.store.archive import pack, unpacked
-from acc_rl.study.folder import StudyError, read_study
-from acc_rl.study.status import last_step
+from acc_rl.study.folder import StudyError, last_step, read_study
 
 
 def finished_in(archives: Iterable[Path], specs: Sequence[RunSpec]) -> set[str]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from acc_rl.algos.registry import find
 from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
 from acc_rl.store.lock import is_locked
 from acc_rl.study.attempts import Attempt, read_attempts
-from acc_rl.study.folder import Study
+from acc_rl.study.folder import Study, last_row
 
 State = Literal["finished", "running", "failed", "cut off", "waiting"]
 
@@ -91,26 +90,3 @@ def as_json(study: Study, statuses: Sequence[RunStatus]) -> str:
 def counts(statuses: Sequence[RunStatus]) -> dict[str, int]:
     states = [each.state for each in statuses]
     return {state: states.count(state) for state in ("finished", "running", "failed", "cut off", "waiting")}
-
-
-def last_step(folder: Path) -> int:
-    return max(int(last_row(folder / name).get("step", 0)) for name in (records.TRAINING, records.EVALUATIONS))
-
-
-def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
-    """The last whole row, without reading all of a long file; {} if there is none"""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - span))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return {}
-    for line in reversed(lines[:-1]):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            return row
-    return {}

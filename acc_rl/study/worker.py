@@ -26,8 +26,7 @@ from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store import records
 from acc_rl.study.attempts import End, How
-from acc_rl.study.folder import Study
-from acc_rl.study.status import last_step
+from acc_rl.study.folder import Study, last_step
 
 TAIL = 12
 """lines of a log that explain an error"""
@@ -109,8 +108,8 @@ class Worker:
             error = tail(self.log, self.start)
             if code < 0:
                 error.append(self.reason or f"ended by {signal.Signals(-code).name}")
-            elif code == 0:
-                error.append("ended without a result")
+            elif code == 0 or not error:
+                error.append(f"ended with exit code {code} and no result" + ("" if error else ", nothing was logged"))
         return End(how, last_step(self.study.folder / self.spec.name), tuple(error))
 
 

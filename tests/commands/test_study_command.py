@@ -15,9 +15,9 @@ from acc_rl.commands.study import scale_notice
 from acc_rl.store import records
 from acc_rl.store.lock import LOCK, exclusive
 from acc_rl.study.attempts import AttemptLog, End
-from acc_rl.study.folder import Part, open_study, read_study
+from acc_rl.study.folder import Part, last_row, open_study, read_study
 from acc_rl.study.presets import PRESETS
-from acc_rl.study.status import counts, last_row, study_status
+from acc_rl.study.status import counts, study_status
 from acc_rl.study.table import Progress, cells, duration, table
 
 

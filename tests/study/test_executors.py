@@ -17,8 +17,8 @@ from acc_rl.store import records
 from acc_rl.store.lock import LOCK, LockLost, exclusive, is_locked
 from acc_rl.study.attempts import AttemptLog, End, failed_attempts, read_attempts
 from acc_rl.study.executors import Local, execute
-from acc_rl.study.folder import Part, supervised
-from acc_rl.study.status import last_step, study_status
+from acc_rl.study.folder import Part, last_step, supervised
+from acc_rl.study.status import study_status
 
 ENV = """
 import gymnasium as gym, numpy as np, os, time
@@ -215,6 +215,25 @@ def test_a_failing_run_is_retried_then_told_and_stops_nothing_else(toy, capsys):
     assert "RuntimeError: the robot fell over" in told
     assert "2 attempts" in told
     assert str(study.log(study.runs[0])) in told
+
+
+@pytest.mark.parametrize(
+    ("code", "last"),
+    [
+        ("", "ended with exit code 0 and no result, nothing was logged"),
+        ("print('done')", "ended with exit code 0 and no result"),
+        ("import sys; sys.exit(3)", "ended with exit code 3 and no result, nothing was logged"),  # on a full disk, say
+        ("import sys; sys.exit('it broke')", "it broke"),
+        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL"),
+    ],
+)
+def test_a_failure_is_explained(code, last, tmp_path, monkeypatch):
+    monkeypatch.setattr("acc_rl.study.worker.MAIN", code)
+    study = small_study(tmp_path, variants=["acc"])
+    worker = Local(study, 1, OPTIONS).start(study.runs[0])
+    wait_for(lambda: worker.process.poll() is not None)
+    end = worker.poll()
+    assert (end.how, end.step, end.error[-1]) == ("failed", 0, last)
 
 
 def test_only_failures_in_a_row_without_progress_count():

@@ -13,8 +13,8 @@ from tiny_studies import OPTIONS, Notes, alive, command, digests, hows, small_st
 from acc_rl.runs.interrupt import Stopped
 from acc_rl.store.lock import is_locked
 from acc_rl.study.executors import Local, execute
+from acc_rl.study.folder import last_step
 from acc_rl.study.on_ray import OnRay, connected
-from acc_rl.study.status import last_step
 
 ray = pytest.importorskip("ray")
 # what Ray warns of is Ray's
