@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -20,7 +21,7 @@ from acc_rl.store import records
 from acc_rl.study.executors import Executor, Local, cores, execute
 from acc_rl.study.folder import Study, open_study
 from acc_rl.study.grid import Grid
-from acc_rl.study.on_ray import OnRay, connect
+from acc_rl.study.on_ray import OnRay, connected
 from acc_rl.study.worker import Options
 
 WARM_UP = 200
@@ -72,11 +73,11 @@ def main() -> None:
     ways = {"1 worker, 1 thread": (1, 1), "2 workers, 1 thread each": (2, 1), "1 run with 2 threads": (1, 2)}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     extra: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         out = Path(folder)
         if not arguments.no_ray:
             start = time.perf_counter()
-            connect("local")
+            stack.enter_context(connected("local"))
             console.print(f"Ray started in {time.perf_counter() - start:.1f} s", highlight=False)
         for turn in range(arguments.turns):
             for name, (workers, threads) in ways.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,11 +12,12 @@ import tyro
 
 from acc_rl.commands.parsing import whole_numbers
 from acc_rl.core.checks import hint
+from acc_rl.core.errors import AccError
 from acc_rl.core.settings import PAPER
 from acc_rl.runs.config import read_toml
 from acc_rl.runs.spec import RunSpec, adapts
 from acc_rl.store.records import RESULT
-from acc_rl.study.folder import Study, open_study, read_study
+from acc_rl.study.folder import WHOLE, Part, Study, open_study, read_study, supervised
 from acc_rl.study.grid import UNSCALED, Grid, grid_from_dict
 from acc_rl.study.presets import PRESETS
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from acc_rl.study.executors import Executor
 
-EXAMPLES = """Train all runs of a study: tasks x algorithms x seeds, in one folder. Started again, it goes on.
+EXAMPLES = """Train all runs of a study: tasks x algorithms x seeds, in one folder. Started again, it resumes.
 
 examples:
   acc study quick                                    everything once, in minutes
@@ -32,15 +34,17 @@ examples:
   acc study gym --tasks Hopper Ant --seeds 3         part of it; a later start may take in more
   acc study fixed-d --scale 0.01 --workers 4         a hundredth of the steps
   acc study my.toml --ray auto                       a study of your own, on a Ray cluster
+  acc study gym --part 3/16                          the third of 16 parts, for job arrays (SLURM)
+  acc study gym --have gym.tar.gz                    only the runs that are not in this archive yet
   acc study status studies/gym                       how far it is (--json for programs)
   acc study failed studies/gym                       what went wrong
-  acc study pack studies/gym gym.tar.gz              its records in one small file, to keep or to send
+  acc study pack studies/gym gym.tar.gz              its records in one small file (--add: merged into it)
 
 presets:
 """ + "\n".join(f"  {name:<17} {about}" for name, (about, _) in PRESETS.items())
 
 
-class StudyFailed(ValueError):
+class StudyFailed(AccError):
     """Some runs did not finish."""
 
 
@@ -60,12 +64,16 @@ class Run:
     """runs per task and variant"""
     ray: str | None = None
     """address of a Ray cluster: HOST:PORT, auto for the one this machine belongs to, local to start one here"""
+    part: str | None = None
+    """K/N: only the K-th of N parts of the runs; all parts may run at the same time on one shared folder"""
+    have: tuple[Path, ...] = ()
+    """archives of acc study pack: runs that they have to their end are left out"""
     timeout: float = 600.0
     """seconds without progress after which a run is ended and tried again"""
     retries: int = 2
     """how often a run that fails without getting further is tried again"""
     checkpoint_every: int = 10_000
-    """env steps between two checkpoints, from which a run that was cut off goes on"""
+    """env steps between two checkpoints, from which a run that was cut off resumes"""
     dry_run: bool = False
     """print the runs and the expected time, run nothing"""
 
@@ -78,31 +86,58 @@ class Run:
             ("checkpoint_every", self.checkpoint_every, 1),
         ):
             if not value >= least:
-                raise ValueError(f"{name} is {value}, but must be >= {least}")
+                raise AccError(f"{name} is {value}, but must be >= {least}")
+        part = WHOLE if self.part is None else Part.parse(self.part)
         grid = find_grid(self.study).select(self.tasks, self.seeds, self.scale)
         specs = grid.runs()
         console = Console()
-        say = _plain(console)
-        workers = self._count(specs)
         if self.scale != 1:
-            say(scale_told(self.scale, specs))
-        if self.dry_run:
-            dry_run(grid, specs, workers, console)
-            return
-        if self.ray is not None:
-            from acc_rl.study.on_ray import connect
+            _plain(console)(scale_notice(self.scale, specs))
+        wanted, mine = self._select(specs, part, console)
+        workers = self._count(mine)
+        if not mine:
+            _plain(console)(f"study {grid.name}: none of its {len(specs)} runs is left to do here")
+        elif self.dry_run:
+            dry_run(grid.name, mine, workers, console)
+        else:
+            self._train(grid.name, wanted, mine, part, console)
 
-            connect(self.ray)
-        study = open_study(self.out / grid.name, grid.name, self.study, self.scale, specs)
-        run_study(study, self._executor(study), self.retries, console)
+    def _train(
+        self, name: str, wanted: Sequence[RunSpec], mine: Sequence[RunSpec], part: Part, console: Console
+    ) -> None:
+        folder = self.out / name
+        with ExitStack() as stack:
+            if self.ray is not None:
+                from acc_rl.study.on_ray import connected
+
+                stack.enter_context(connected(self.ray))
+            stack.enter_context(supervised(folder, part))
+            # named in all parts are the runs of all parts: it does not matter which of them comes first, or last
+            whole = open_study(folder, name, self.study, self.scale, wanted)
+            study = replace(whole, runs=tuple(mine), part=part)
+            run_study(study, self._executor(study), self.retries, console)
+
+    def _select(
+        self, specs: Sequence[RunSpec], part: Part, console: Console
+    ) -> tuple[Sequence[RunSpec], Sequence[RunSpec]]:
+        """The runs that no archive has, and those of them that are this part's"""
+        if not self.have:
+            return specs, part.select(specs)
+        from acc_rl.study.pieces import finished_in
+
+        had = finished_in(self.have, specs)
+        _plain(console)(f"{len(had)} of {len(specs)} runs are in {', '.join(map(str, self.have))}")
+        wanted = [spec for spec in specs if spec.name not in had]
+        # counted among all runs, so that a run's part does not depend on what an archive has
+        return wanted, [spec for spec in part.select(specs) if spec.name not in had]
 
     def _count(self, specs: Sequence[RunSpec]) -> int:
         from acc_rl.study.executors import cores
 
         if self.workers == "auto":
-            return max(1, cores() // max(1, *(spec.threads for spec in specs)))
+            return max(1, cores() // max([1, *(spec.threads for spec in specs)]))
         if self.workers < 1:
-            raise ValueError(f"workers is {self.workers}, but must be >= 1")
+            raise AccError(f"workers is {self.workers}, but must be >= 1")
         return self.workers
 
     def _executor(self, study: Study) -> Executor:
@@ -124,14 +159,14 @@ def run_study(study: Study, executor: Executor, retries: int, console: Console) 
     from acc_rl.study.status import study_status
     from acc_rl.study.table import Progress, headline
 
-    say = _plain(console)
+    print_line = _plain(console)
     try:
         with Progress(study, console) as progress:
             failed = execute(study, executor, retries, progress)
     except Stopped:
-        say(f"{headline(study, study_status(study))}. Stopped; the same command goes on where it was.")
+        print_line(f"{headline(study, study_status(study))}. Stopped; the same command resumes it.")
         raise
-    say(f"{headline(study, study_status(study))}. Results: {study.folder}")
+    print_line(f"{headline(study, study_status(study))}. Results: {study.folder}")
     if failed:
         names = ", ".join(spec.name for spec in failed[:3]) + (", ..." if len(failed) > 3 else "")
         raise StudyFailed(f"{len(failed)} runs failed ({names}): see acc study failed {study.folder}")
@@ -195,8 +230,9 @@ class Failed:
 class Pack:
     """Write the records of a study to one small file, which acc report reads: no weights, no replay buffers.
 
-    example:
+    examples:
       acc study pack studies/gym gym.tar.gz
+      acc study pack --add studies/gym gym.tar.gz      merge them into what the file has
       acc report gym.tar.gz
     """
 
@@ -204,10 +240,17 @@ class Pack:
     """the study's folder"""
     file: tyro.conf.Positional[Path]
     """the file to write, NAME.tar.gz"""
+    add: bool = False
+    """merge the runs into the file: of a run that both have, a finished one stays, or the one with more steps"""
 
     def run(self) -> None:
         from acc_rl.store.archive import pack
+        from acc_rl.study.pieces import add
 
+        if self.add:
+            for what, names in add(self.folder, self.file).items():
+                print(f"{self.file}: {len(names)} runs {what}{': ' if names else ''}{', '.join(names)}")
+            return
         names = pack(self.folder, self.file)
         finished = sum((self.folder / name / RESULT).exists() for name in names)
         size = self.file.stat().st_size / 1e3
@@ -220,10 +263,10 @@ def find_grid(name: str) -> Grid:
     path = Path(name)
     if path.suffix == ".toml":
         return grid_from_dict(read_toml(path), path.stem)
-    raise ValueError(f"unknown study {name!r}; {hint(name, PRESETS, 'a file ends in .toml; presets are')}")
+    raise AccError(f"unknown study {name!r}; {hint(name, PRESETS, 'a file ends in .toml; presets are')}")
 
 
-def scale_told(scale: float, specs: Sequence[RunSpec]) -> str:
+def scale_notice(scale: float, specs: Sequence[RunSpec]) -> str:
     text = f"scale {scale:g}: steps are multiplied; {', '.join(UNSCALED)} stay as they are"
     adaptive = [spec for spec in specs if adapts(spec)]
     default = PAPER.start_step or 0
@@ -234,24 +277,26 @@ def scale_told(scale: float, specs: Sequence[RunSpec]) -> str:
     return text
 
 
-def dry_run(grid: Grid, specs: Sequence[RunSpec], workers: int, console: Console) -> None:
+def dry_run(name: str, specs: Sequence[RunSpec], workers: int, console: Console) -> None:
     from rich.table import Table
 
     from acc_rl.study.speed import expected_seconds
 
-    say = _plain(console)
-    say("measuring speed ...")
+    print_line = _plain(console)
+    print_line("measuring speed ...")
     seconds = expected_seconds(specs)
     shown = Table("task", "variant", "steps", "seeds", "hours each")
-    first = [spec for spec in specs if spec.seed == specs[0].seed]
-    for spec in first:
+    cells: dict[tuple[str, str], list[RunSpec]] = {}
+    for spec in specs:
         variant = spec.name.removeprefix(spec.env.replace("/", "-") + "_").removesuffix(f"_seed{spec.seed}")
-        hours = f"{seconds[spec.name] / 3600:.1f}"
-        shown.add_row(spec.env, variant, f"{spec.steps:,}", str(len(grid.seeds)), hours)
+        cells.setdefault((spec.env, variant), []).append(spec)
+    for (env, variant), runs in cells.items():
+        hours = f"{seconds[runs[0].name] / 3600:.1f}"
+        shown.add_row(env, variant, f"{runs[0].steps:,}", str(len(runs)), hours)
     console.print(shown)
     total = sum(seconds.values()) / 3600
-    say(
-        f"study {grid.name}: {len(specs)} runs, {sum(spec.steps for spec in specs):,} steps, "
+    print_line(
+        f"study {name}: {len(specs)} runs, {sum(spec.steps for spec in specs):,} steps, "
         f"about {total:.1f} hours of one core, {total / min(workers, len(specs)):.1f} hours with {workers} workers"
     )
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
+import psutil
+
 from acc_rl.algos.buffers import bytes_per_transition
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.core.errors import AccError
 from acc_rl.store.records import CHECKPOINTS
 
+CONTAINER = Path("/sys/fs/cgroup")
 STATES = 3
 """times the weights and optimizers are on disk at most: two checkpoints and the one being written"""
 
 
-class NoRoom(ValueError):
+class NoRoom(AccError):
     """Memory or disk is too small for the run."""
 
 
@@ -21,7 +26,7 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
     transitions = min(model.buffer_size, steps)
     replay = transitions * bytes_per_transition(model.observation_space, model.action_space)
     free = memory_available()
-    if free is not None and replay > free:
+    if replay > free:
         raise NoRoom(
             f"the replay buffer of {transitions} transitions needs {_size(replay)} of memory, but {_size(free)} are "
             "free: use a smaller --buffer-size"
@@ -37,18 +42,13 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
         )
 
 
-def memory_available() -> int | None:
-    """Bytes that can still be had, also under the limit of a container; None where the system does not say"""
-    found = []
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        if limit != "max":
-            found.append(int(limit) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
-    return min(found) if found else None
+def memory_available() -> int:
+    """Bytes that can still be had, also under the limit of a container, which psutil does not know"""
+    free = int(psutil.virtual_memory().available)
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
+        limit, used = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, limit - used)
+    return free
 
 
 def _existing(folder: Path) -> Path:

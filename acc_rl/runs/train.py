@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import shutil
 import warnings
@@ -39,8 +40,8 @@ from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
-from acc_rl.store.files import PART
-from acc_rl.store.lock import LOCK, alone
+from acc_rl.store.files import PART, require_writable
+from acc_rl.store.lock import LOCK, exclusive
 from acc_rl.store.policy import nets, policy_arguments, save_policy
 from acc_rl.store.records import Rows
 
@@ -91,7 +92,7 @@ def train(
         raise NoRoom(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
     check_room(model, spec.steps, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder) as free, StopRequest() as stop:
+    with exclusive(folder) as free, StopRequest() as stop:
         if not free:
             raise RunExists(f"another process is training in {folder}: wait for it, or end it")
         if restart or not _has_checkpoint(folder):  # nothing to go on from
@@ -328,8 +329,13 @@ class _TensorBoard(TensorBoardOutputFormat):
     def write(self, *args: Any, **kwargs: Any) -> None:
         if self._is_closed:
             return
+        require_writable()
         try:
             super().write(*args, **kwargs)
         except OSError as error:
             warnings.warn(f"TensorBoard's events cannot be written: {error.strerror}", stacklevel=2)
             self._is_closed = True
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # its folder was removed: what ended the run is to be reported, not this
+            super().close()

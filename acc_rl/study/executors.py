@@ -7,16 +7,16 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
 from acc_rl.runs.interrupt import PATIENCE, Stopped
 from acc_rl.runs.spec import RunSpec
-from acc_rl.store.lock import taken
-from acc_rl.study.folder import LEASES, Study
-from acc_rl.study.leases import Attempt, How, Watch, attempts, clock, last
+from acc_rl.store.lock import LockLost, is_locked
+from acc_rl.study.attempts import AttemptLog, End, How, Identity, failed_attempts
+from acc_rl.study.folder import Study
 from acc_rl.study.worker import Options, Worker
 
 DEFAULT = Options()
@@ -27,7 +27,10 @@ LOOK = 1.0
 class Job(Protocol):
     """A run that has been started."""
 
-    def poll(self) -> How | None:
+    @property
+    def identity(self) -> Identity: ...
+
+    def poll(self) -> End | None:
         """How it ended, None before; to be called several times per second"""
 
     def stop(self) -> None:
@@ -43,12 +46,11 @@ class Executor(Protocol):
     def workers(self) -> int:
         """Runs at the same time, at most"""
 
-    def start(self, spec: RunSpec) -> Job | None:
-        """None if another process has the run"""
+    def start(self, spec: RunSpec) -> Job: ...
 
 
 class Show(Protocol):
-    """Who is told what happens."""
+    """Reports what happens."""
 
     def started(self, spec: RunSpec) -> None: ...
 
@@ -61,23 +63,10 @@ class Local:
     """Processes of this machine."""
 
     def __init__(self, study: Study, workers: int, options: Options = DEFAULT) -> None:
-        self.study, self._workers, self.options = study, workers, options
-        self.watch = Watch(study.folder / LEASES)
+        self.study, self.workers, self.options = study, workers, options
 
-    @property
-    def workers(self) -> int:
-        return self._workers
-
-    def start(self, spec: RunSpec) -> Worker | None:
-        if taken(self.study.folder / spec.name):  # by acc train
-            return None
-        lease = self.watch.take(spec.name)
-        if lease is None:
-            return None
-        if self.study.finished(spec):  # since we last looked
-            lease.end("idle")
-            return None
-        return Worker(self.study, spec, lease, self.options)
+    def start(self, spec: RunSpec) -> Worker:
+        return Worker(self.study, spec, self.options)
 
 
 def cores() -> int:
@@ -85,95 +74,85 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@dataclass
-class Failures:
-    """Counts attempts since this command began that failed without getting further, whoever made them."""
-
-    study: Study
-    retries: int
-
-    def __post_init__(self) -> None:
-        holders = {spec.name: last(self.study.leases(spec)) for spec in self.study.runs}
-        # an attempt that others have under way counts too
-        self.first = {name: 1 if holder is None else holder.number + holder.dead for name, holder in holders.items()}
-
-    def given_up(self, spec: RunSpec) -> bool:
-        ours = [each for each in attempts(self.study.leases(spec)) if each.number >= self.first[spec.name]]
-        return in_vain(ours) > self.retries
-
-
-def in_vain(tried: list[Attempt]) -> int:
-    """Failed attempts since one got further"""
-    count, furthest = 0, -1
-    for attempt in tried:
-        end = attempt.end or {}
-        if end.get("how") == "failed":
-            step = int(end.get("step", 0))
-            count = 1 if step > furthest else count + 1
-            furthest = max(furthest, step)
-    return count
-
-
 def execute(study: Study, executor: Executor, retries: int, show: Show) -> list[RunSpec]:
     """Until every run is finished or given up; those that were given up. Stopped once all workers have ended."""
-    failures = Failures(study, retries)
-    jobs: dict[str, tuple[RunSpec, Job]] = {}
-    failed: dict[str, RunSpec] = {}
+    jobs = _Jobs(study, show)
+    failed: list[RunSpec] = []
     todo = {spec.name: spec for spec in study.runs}
     looked = -LOOK
     with _sigterm_interrupts():
         try:
             while True:
-                changed = _collect(jobs, show)
-                full = len(jobs) >= executor.workers
-                if changed or clock() - looked >= (10 * LOOK if full else LOOK):
-                    looked = clock()
+                changed = jobs.collect()
+                full = len(jobs.started) >= executor.workers
+                if changed or time.monotonic() - looked >= (10 * LOOK if full else LOOK):
+                    looked = time.monotonic()
                     for name, spec in list(todo.items()):
-                        if name in jobs:
+                        if name in jobs.started:
                             continue
                         if study.finished(spec):
                             del todo[name]
-                        elif failures.given_up(spec):
-                            failed[name] = todo.pop(name)
-                        elif len(jobs) < executor.workers and (job := executor.start(spec)):
-                            jobs[name] = spec, job
-                            show.started(spec)
+                        elif failed_attempts(jobs.log.ends[name]) > retries:
+                            failed.append(todo.pop(name))
+                        elif len(jobs.started) < executor.workers:
+                            jobs.start(executor, spec)
                     if not todo:
-                        return list(failed.values())
+                        return failed
                 show.refresh()
                 time.sleep(0.1)
         except KeyboardInterrupt as interrupt:
-            _stop(jobs, show)
+            jobs.stop()
             raise interrupt if isinstance(interrupt, Stopped) else Stopped(signal.SIGINT) from None
         except BaseException:
-            _stop(jobs, show)
+            jobs.stop()
             raise
 
 
-def _collect(jobs: dict[str, tuple[RunSpec, Job]], show: Show) -> bool:
-    changed = False
-    for name, (spec, job) in list(jobs.items()):
-        how = job.poll()
-        if how is not None:
-            del jobs[name]
-            show.ended(spec, how)
-            changed = True
-    return changed
+class _Jobs:
+    """The runs under way, and the record of attempts."""
 
+    def __init__(self, study: Study, show: Show) -> None:
+        self.study, self.show, self.log = study, show, AttemptLog(study)
+        self.started: dict[str, tuple[RunSpec, Job]] = {}
 
-def _stop(jobs: dict[str, tuple[RunSpec, Job]], show: Show) -> None:
-    """Let all write their checkpoints; a later Ctrl-C does not wait for them."""
-    begun = clock()
-    while jobs:
+    def start(self, executor: Executor, spec: RunSpec) -> None:
+        """Unless another process trains there: acc train, or a worker whose supervisor is gone"""
+        if is_locked(self.study.folder / spec.name):
+            return
         try:
-            for _, job in jobs.values():
-                job.stop()
-            _collect(jobs, show)
-            time.sleep(0.05)
-        except KeyboardInterrupt:
-            if clock() - begun > PATIENCE:
-                for _, job in jobs.values():
-                    job.kill("interrupted")
+            job = executor.start(spec)
+        except OSError as error:  # a full disk, say: the others go on, and this one is tried again
+            warnings.warn(f"{spec.name} cannot be started yet: {error}", stacklevel=2)
+            return
+        self.started[spec.name] = spec, job
+        self.log.started(spec.name, job.identity)
+        self.show.started(spec)
+
+    def collect(self) -> bool:
+        """Whether one has ended"""
+        before = len(self.started)
+        for name, (spec, job) in list(self.started.items()):
+            end = job.poll()
+            if end is not None:
+                del self.started[name]
+                self.log.ended(name, job.identity, end)
+                self.show.ended(spec, end.how)
+        return len(self.started) < before
+
+    def stop(self) -> None:
+        """Let all write their checkpoints; a later Ctrl-C does not wait for them."""
+        begun = time.monotonic()
+        while self.started:
+            try:
+                for _, job in self.started.values():
+                    job.stop()
+                with contextlib.suppress(LockLost):  # the reason to stop
+                    self.collect()
+                time.sleep(0.05)
+            except KeyboardInterrupt:
+                if time.monotonic() - begun > PATIENCE:
+                    for _, job in self.started.values():
+                        job.kill("interrupted")
 
 
 @contextlib.contextmanager

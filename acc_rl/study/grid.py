@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from acc_rl.core.checks import hint
+from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import COUNT, RunSpec, as_whole, check_effect, from_dict, full_name
 
 UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")
@@ -39,7 +40,7 @@ class Grid:
             for variant in self.variants
         ]
         if name := _twice(spec.name for spec in specs):
-            raise ValueError(f"two variants of study {self.name} give the same run {name[0]}")
+            raise AccError(f"two variants of study {self.name} give the same run {name[0]}")
         return specs
 
     def _spec(self, task: str, steps: int, variant: Mapping[str, Any], seed: int) -> RunSpec:
@@ -53,9 +54,9 @@ class Grid:
     def select(self, tasks: Sequence[str] = (), seeds: int | None = None, scale: float = 1.0) -> Grid:
         """Some of the tasks, the first seeds (or more), scaled budgets."""
         if not 0 < scale < inf:
-            raise ValueError(f"scale is {scale}, but must be a finite number > 0")
+            raise AccError(f"scale is {scale}, but must be a finite number > 0")
         if seeds is not None and seeds < 1:
-            raise ValueError(f"seeds is {seeds}, but must be >= 1")
+            raise AccError(f"seeds is {seeds}, but must be >= 1")
         known = {full_name(task): task for task in self.tasks}
         chosen = [known[_nearest("task", full_name(task), list(known), self.name)] for task in tasks] or self.tasks
         steps = {task: max(1, round(self.tasks[task] * scale)) for task in chosen}
@@ -67,14 +68,14 @@ class Grid:
 
 def _table(part: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(part, Mapping):
-        raise ValueError(f"{name} is {part!r}, but must be a table of settings")
+        raise AccError(f"{name} is {part!r}, but must be a table of settings")
     return part
 
 
 def _nearest(what: str, name: str, known: Sequence[str], where: str) -> str:
     if name in known:
         return name
-    raise ValueError(f"{where} has no {what} {name!r}; {hint(name, known)}")
+    raise AccError(f"{where} has no {what} {name!r}; {hint(name, known)}")
 
 
 OWN = ("name", "tasks", "variants", "seeds", "steps")
@@ -87,7 +88,7 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
         _nearest("setting", key, [*OWN, *SHARED], "the study")
     for key in ("tasks", "variants"):
         if not isinstance(content.get(key), list) or not content[key]:
-            raise ValueError(f"{key} is {content.get(key)!r}, but must be a list with at least one entry")
+            raise AccError(f"{key} is {content.get(key)!r}, but must be a list with at least one entry")
     tasks = [_text("tasks", each) for each in content["tasks"]]
     variants = [{"algo": each} if isinstance(each, str) else _table(each, "variants") for each in content["variants"]]
     for variant in variants:
@@ -96,10 +97,10 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
     seeds = content.get("seeds", 10)
     numbers = seeds if isinstance(seeds, list) else range(_whole("seeds", seeds))
     if not numbers:
-        raise ValueError(f"seeds is {seeds!r}, but must be a number >= 1 or a list")
+        raise AccError(f"seeds is {seeds!r}, but must be a number >= 1 or a list")
     for what, values in (("tasks", map(full_name, tasks)), ("seeds", numbers)):
         if twice := _twice(values):
-            raise ValueError(f"{what} has {twice[0]} twice: leave one out")
+            raise AccError(f"{what} has {twice[0]} twice: leave one out")
     grid = Grid(
         _name(content.get("name", name)),
         _steps(content.get("steps", RunSpec("Hopper").steps), tasks),
@@ -120,14 +121,14 @@ def _steps(given: Any, tasks: Sequence[str]) -> dict[str, int]:
         _nearest("task", task, tasks, "the study")
     for task in tasks:
         if task not in given:
-            raise ValueError(f"steps has no entry for {task}")
+            raise AccError(f"steps has no entry for {task}")
     return {task: _whole(f"steps.{task}", given[task]) for task in tasks}
 
 
 def _whole(name: str, value: Any) -> int:
     allowed, holds = COUNT
     if not holds(as_whole(value)):
-        raise ValueError(f"{name} is {value!r}, but must be {allowed}")
+        raise AccError(f"{name} is {value!r}, but must be {allowed}")
     return int(value)
 
 
@@ -139,11 +140,11 @@ def _name(value: Any) -> str:
     """The study's folder, which must not lie elsewhere"""
     name = _text("name", value)
     if "/" in name or "\\" in name or name in (".", ".."):
-        raise ValueError(f"name is {name!r}, but must be the name of a folder, not a path: use --out for its place")
+        raise AccError(f"name is {name!r}, but must be the name of a folder, not a path: use --out for its place")
     return name
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {value!r}, but must be a text")
+        raise AccError(f"{name} is {value!r}, but must be a text")
     return value

@@ -1,47 +1,60 @@
 """The runs of a study as tasks of a Ray cluster whose nodes share the study's folder.
 
 A task supervises the same worker process that a local study starts, so that results are the same bit for bit. If a
-node is lost, its runs go on from their last checkpoint on another one.
+node is lost, its runs resume from their last checkpoint on another one.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import RunSpec, from_dict
-from acc_rl.study.folder import LEASES, Study
-from acc_rl.study.leases import How, Stale, Watch, clock, last
+from acc_rl.store.lock import is_locked
+from acc_rl.study.attempts import End, How, Identity
+from acc_rl.study.folder import Study, last_step
 from acc_rl.study.worker import Options, Worker
 
 COUNT = 5.0
 """seconds between two looks at how many cores the cluster has"""
 
 
-def connect(address: str) -> None:
+@contextmanager
+def connected(address: str) -> Iterator[None]:
     """To the cluster at HOST:PORT, to the one that this machine belongs to (auto), or to a new one here (local)."""
     try:
         import ray
     except ImportError as error:
-        raise ValueError(f"--ray needs Ray: pip install 'acc_rl[ray]' ({error})") from None
+        raise AccError(f"--ray needs Ray: pip install 'acc_rl[ray]' ({error})") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if address == "local":
+    temporary = tempfile.mkdtemp(prefix="acc_ray_") if address == "local" else None
+    if temporary is not None:
         # nobody else shall reach it
-        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
-        options |= {"_temp_dir": tempfile.mkdtemp(prefix="acc_ray_")}
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False, "_temp_dir": temporary}
     else:
         # Ray would try a wrong address for a quarter of an hour
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
         _reach(address)
     try:
-        ray.init(address, **options)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(f"no Ray cluster at {address}: {' '.join(str(error).split())}") from None
+        try:
+            ray.init(address, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise AccError(f"no Ray cluster at {address}: {' '.join(str(error).split())}") from None
+        yield
+    finally:
+        ray.shutdown()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _reach(address: str) -> None:
@@ -51,7 +64,7 @@ def _reach(address: str) -> None:
         try:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
-            raise ValueError(f"no Ray cluster at {address}: {error.strerror or error}") from None
+            raise AccError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
 class OnRay:
@@ -61,10 +74,9 @@ class OnRay:
         import ray
 
         # a node's current folder is its own
-        self.study = Study(study.folder.resolve(), study.name, study.source, study.scale, study.runs)
+        self.study = replace(study, folder=study.folder.resolve())
         self.options = options
-        self.watch = Watch(self.study.folder / LEASES)
-        # retried by us: an attempt that goes on must begin with the lease
+        # retried by us: an attempt counts, and starts once nobody is in the run's folder
         self.task = ray.remote(max_retries=0, scheduling_strategy="SPREAD")(supervise)
         self._workers, self._counted = workers, -COUNT
         self._fixed = workers is not None
@@ -73,53 +85,43 @@ class OnRay:
     def workers(self) -> int:
         import ray
 
-        if not self._fixed and clock() - self._counted > COUNT:
-            self._counted = clock()
-            threads = max(1, *(spec.threads for spec in self.study.runs))
+        if not self._fixed and time.monotonic() - self._counted > COUNT:
+            self._counted = time.monotonic()
+            threads = max([1, *(spec.threads for spec in self.study.runs)])
             self._workers = max(1, int(ray.cluster_resources().get("CPU", 0)) // threads)
         assert self._workers is not None
         return self._workers
 
-    def start(self, spec: RunSpec) -> RayJob | None:
-        holder = last(self.study.leases(spec))
-        if not self.watch.free(spec.name, holder):
-            return None
-        stale = None if holder is None else holder.stale
-        where = (str(self.study.folder), spec.as_dict(), stale, self.options, os.environ.get("PYTHONPATH"))
-        return RayJob(self, spec, self.task.options(num_cpus=max(1, spec.threads)).remote(*where))
+    def start(self, spec: RunSpec) -> RayJob:
+        where = (str(self.study.folder), spec.as_dict(), self.options, os.environ.get("PYTHONPATH"))
+        task = self.task.options(num_cpus=max(1, spec.threads)).remote(*where)
+        return RayJob(self.study.folder / spec.name, task)
 
 
-def supervise(
-    folder: str, content: dict[str, Any], stale: Stale | None, options: Options, python_path: str | None
-) -> How:
-    """On a node: one attempt at a run; ``stale`` is the holder that the driver has watched long enough."""
+def supervise(folder: str, content: dict[str, Any], options: Options, python_path: str | None) -> tuple[Identity, End]:
+    """On a node: one attempt at a run"""
     if python_path is not None:
         os.environ["PYTHONPATH"] = python_path
     spec = from_dict(content)
-    study = Study(Path(folder), "", "", 1.0, (spec,))
-    lease = Watch(study.folder / LEASES).take(spec.name, stale)
-    if lease is None:
-        return "idle"
-    if study.finished(spec):
-        lease.end("idle")
-        return "idle"
-    worker = Worker(study, spec, lease, options)
+    worker = Worker(Study(Path(folder), "", "", 1.0, (spec,)), spec, options)
     while True:
         try:
-            how = worker.poll()
-            if how is not None:
-                return how
+            end = worker.poll()
+            if end is not None:
+                return worker.identity, end
             time.sleep(0.1)
         except KeyboardInterrupt:  # the driver's cancel
             worker.stop()
 
 
 class RayJob:
-    def __init__(self, executor: OnRay, spec: RunSpec, task: Any) -> None:
-        self.executor, self.spec, self.task = executor, spec, task
+    def __init__(self, folder: Path, task: Any) -> None:
+        self.folder, self.task = folder, task
         self.stopping = False
+        self.identity: Identity = {}
+        """known when it has ended"""
 
-    def poll(self) -> How | None:
+    def poll(self) -> End | None:
         import ray
         from ray.exceptions import OutOfMemoryError, RayError, RayTaskError, TaskCancelledError
 
@@ -127,23 +129,19 @@ class RayJob:
         if not ready:
             return None
         try:
-            how: How = ray.get(self.task)
-            return how
+            done: tuple[Identity, End] = ray.get(self.task)
+            self.identity = done[0]
+            return done[1]
         except TaskCancelledError:
             # cancelled tasks are reported at once; the worker may still be writing its checkpoint
-            holder = last(self.executor.study.leases(self.spec))
-            return "stopped" if holder is None or not holder.running else None
-        except (RayTaskError, OutOfMemoryError) as error:
-            self._record(error)
-            return "failed"
+            return None if is_locked(self.folder) else self._end("stopped")
+        except (RayTaskError, OutOfMemoryError) as error:  # of the node, not of the run: an attempt nevertheless
+            return self._end("failed", *str(error).splitlines()[-12:])
         except RayError:  # the node is gone
-            return "lost"
+            return self._end("lost")
 
-    def _record(self, error: Exception) -> None:
-        """An error of the node, not of the run: it counts as an attempt nevertheless"""
-        lease = self.executor.watch.take(self.spec.name)
-        if lease is not None:
-            lease.end("failed", step=0, error=str(error).splitlines()[-12:])
+    def _end(self, how: How, *error: str) -> End:
+        return End(how, last_step(self.folder), error)
 
     def stop(self) -> None:
         import ray

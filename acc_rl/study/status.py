@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from acc_rl.runs.spec import RunSpec, adapts
 from acc_rl.store import records
-from acc_rl.store.lock import taken
-from acc_rl.study.folder import Study
-from acc_rl.study.leases import Attempt, attempts
+from acc_rl.store.lock import is_locked
+from acc_rl.study.attempts import Attempt, read_attempts
+from acc_rl.study.folder import Study, last_row
 
 State = Literal["finished", "running", "failed", "cut off", "waiting"]
 
@@ -32,7 +31,7 @@ class RunStatus:
     dropped: float | None
     """d, the dropped atoms per net, of algorithms that have it"""
     beta: float | None
-    """of algorithms that turn it"""
+    """of algorithms that adapt it"""
     seconds: float | None
     """of training so far"""
     left: float | None
@@ -42,20 +41,19 @@ class RunStatus:
     """the last lines of the last attempt, if it failed"""
 
 
-def run_status(study: Study, spec: RunSpec) -> RunStatus:
+def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStatus:
     folder = study.folder / spec.name
     training, evaluation = last_row(folder / records.TRAINING), last_row(folder / records.EVALUATIONS)
     clock = last_row(folder / records.CLOCK)
-    tried = attempts(study.leases(spec))
     finished = study.finished(spec)
     step = spec.steps if finished else max(training.get("step", 0), evaluation.get("step", 0))
     seconds = clock.get("seconds")
     rate = seconds / clock["step"] if seconds and clock.get("step") else None
+    state = "finished" if finished else _state(tried, folder)
     end = tried[-1].end if tried else None
-    failed = not finished and end is not None and end.get("how") == "failed"
     return RunStatus(
         spec.name,
-        "finished" if finished else _state(tried, folder),
+        state,
         step,
         spec.steps,
         evaluation.get("mean_return"),
@@ -65,20 +63,22 @@ def run_status(study: Study, spec: RunSpec) -> RunStatus:
         seconds,
         None if rate is None else rate * (spec.steps - step),
         len(tried),
-        tuple((end or {}).get("error", ())) if failed else (),
+        end.error if end is not None and state == "failed" else (),
     )
 
 
 def _state(tried: Sequence[Attempt], folder: Path) -> State:
-    if (tried and tried[-1].running) or taken(folder):  # by acc train
+    end = tried[-1].end if tried else None
+    if (tried and end is None) or is_locked(folder):  # by acc train, say
         return "running"
-    if tried and tried[-1].end is not None and tried[-1].end.get("how") == "failed":
+    if end is not None and end.how == "failed":
         return "failed"
     return "cut off" if folder.exists() else "waiting"
 
 
 def study_status(study: Study) -> list[RunStatus]:
-    return [run_status(study, spec) for spec in study.runs]
+    tried = read_attempts(study.folder)
+    return [run_status(study, spec, tried.get(spec.name, ())) for spec in study.runs]
 
 
 def as_json(study: Study, statuses: Sequence[RunStatus]) -> str:
@@ -89,26 +89,3 @@ def as_json(study: Study, statuses: Sequence[RunStatus]) -> str:
 def counts(statuses: Sequence[RunStatus]) -> dict[str, int]:
     states = [each.state for each in statuses]
     return {state: states.count(state) for state in ("finished", "running", "failed", "cut off", "waiting")}
-
-
-def last_step(folder: Path) -> int:
-    return max(int(last_row(folder / name).get("step", 0)) for name in (records.TRAINING, records.EVALUATIONS))
-
-
-def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
-    """The last whole row, without reading all of a long file; {} if there is none"""
-    try:
-        with path.open("rb") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - span))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return {}
-    for line in reversed(lines[:-1]):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            return row
-    return {}

@@ -11,15 +11,15 @@ from rich.live import Live
 from rich.table import Table
 
 from acc_rl.runs.spec import RunSpec
+from acc_rl.study.attempts import How
 from acc_rl.study.folder import Study
-from acc_rl.study.leases import How
 from acc_rl.study.status import RunStatus, counts, run_status, study_status
 
 STYLES = {"finished": "green", "running": "cyan", "failed": "red", "cut off": "yellow", "waiting": "dim"}
 
 
 class Progress:
-    """Shown from files alone, so that the runs of other processes on the same study are in it too."""
+    """Shown from files alone."""
 
     def __init__(self, study: Study, console: Console) -> None:
         self.study, self.console = study, console
@@ -41,13 +41,13 @@ class Progress:
 
     def started(self, spec: RunSpec) -> None:
         if self.live is None:
-            self._say(f"{spec.name}: started")
+            self._print_line(f"{spec.name}: started")
 
     def ended(self, spec: RunSpec, how: How) -> None:
         if self.live is None:
-            status = run_status(self.study, spec)
+            status = run_status(self.study, spec, ())
             score = "" if status.score is None else f", evaluation {status.score:.1f}"
-            self._say(f"{spec.name}: {how} at step {status.step} of {status.steps}{score}")
+            self._print_line(f"{spec.name}: {how} at step {status.step} of {status.steps}{score}")
 
     def refresh(self) -> None:
         if time.monotonic() - self.shown < self.pause:
@@ -58,28 +58,27 @@ class Progress:
             statuses = study_status(self.study)
             for each in statuses:
                 if each.state == "running":
-                    self._say(f"{each.name}: {', '.join(cells(each)[1:])}")
-            self._say(headline(self.study, statuses))
+                    self._print_line(f"{each.name}: {', '.join(cells(each)[1:])}")
+            self._print_line(headline(self.study, statuses))
         self.shown = time.monotonic()
 
     def _draw(self) -> None:
         assert self.live is not None
         statuses = study_status(self.study)
-        room = max(3, self.console.height - 7)
-        self.live.update(table(self.study, statuses, room), refresh=True)
+        self.live.update(table(self.study, statuses, max(3, self.console.height - 7)), refresh=True)
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         self.console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def table(study: Study, statuses: Sequence[RunStatus], room: int | None = None) -> Table:
-    """At most ``room`` rows: running ones first, then failed, then what was finished last"""
+def table(study: Study, statuses: Sequence[RunStatus], max_rows: int | None = None) -> Table:
+    """At most ``max_rows``: running ones first, then failed, then what was finished last"""
     order = ("running", "failed", "cut off", "finished", "waiting")
     shown = list(statuses)
     caption = None
-    if room is not None and len(shown) > room:
-        shown = sorted(shown, key=lambda each: order.index(each.state))[:room]
-        caption = f"{len(statuses) - room} more: acc study status {study.folder}"
+    if max_rows is not None and len(shown) > max_rows:
+        shown = sorted(shown, key=lambda each: order.index(each.state))[:max_rows]
+        caption = f"{len(statuses) - max_rows} more: acc study status {study.folder}"
     result = Table(title=headline(study, statuses), title_justify="left", caption=caption, expand=False)
     result.add_column("run", overflow="fold")
     for column in ("state", "progress", "score", "d", "time left"):

@@ -1,40 +1,42 @@
 """One attempt at a run, in a process of its own.
 
-The supervisor (this machine's study, or a Ray task) holds the lease and shows signs of life; the worker trains. The
-worker hears of each sign through a pipe. Without one for ``LOST`` seconds it may not write any more, and when the pipe
-closes, because the supervisor is gone, it stops as on SIGTERM.
+The worker trains, and holds the lock of the run's folder until it ends. The supervisor (this machine's study, or a Ray
+task) watches it; when the supervisor is gone, the worker stops as on SIGTERM.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import struct
+import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.spec import RunSpec, from_dict
-from acc_rl.store import files, records
-from acc_rl.study.folder import Study
-from acc_rl.study.leases import BEAT, LOST, How, Lease, clock
-from acc_rl.study.status import last_step
+from acc_rl.store import records
+from acc_rl.study.attempts import End, How
+from acc_rl.study.folder import Study, last_step
 
 TAIL = 12
-"""lines of a log that tell an error"""
-STAMP = struct.Struct("d")
-EXIT_LOST = 76
+"""lines of a log that explain an error"""
+LEASH = 0.5
+"""seconds between two looks of a worker at its supervisor"""
+GRACE = 60.0
+"""seconds that a worker without a supervisor has for its last checkpoint: its env may hang"""
+EXIT_ORPHANED = 76
 # without the current folder, whose files are nobody's modules
 MAIN = f"import sys; sys.path[:] = filter(None, sys.path); from {__name__} import main; sys.exit(main(sys.argv[1:]))"
-TAKEN = "another process has taken the run over"
 
 
 @dataclass(frozen=True)
@@ -50,41 +52,37 @@ class Options:
 class Worker:
     """The supervisor's side."""
 
-    def __init__(self, study: Study, spec: RunSpec, lease: Lease, options: Options) -> None:
-        self.study, self.spec, self.lease, self.timeout = study, spec, lease, options.timeout
+    def __init__(self, study: Study, spec: RunSpec, options: Options) -> None:
+        self.study, self.spec, self.timeout = study, spec, options.timeout
         self.log = study.log(spec)
         self.stopping = False
         self.reason: str | None = None
         with self.log.open("ab") as log:
             self.start = log.tell()
-            threads, every = str(max(1, spec.threads)), str(options.checkpoint_every)
+            threads = str(max(1, spec.threads))
+            about = [json.dumps(spec.as_dict()), str(options.checkpoint_every), str(os.getpid())]
             self.process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, study.folder, lease.path, json.dumps(spec.as_dict()), every],
-                stdin=subprocess.PIPE,
+                [sys.executable, "-c", MAIN, study.folder, *about],
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
                 start_new_session=True,  # Ctrl-C is the supervisor's
             )
-        assert self.process.stdin is not None
-        self.pipe = self.process.stdin
-        os.set_blocking(self.pipe.fileno(), False)
+        pid = self.process.pid
+        self.identity = {"host": socket.gethostname(), "pid": pid, "start_time": psutil.Process(pid).create_time()}
         self.seen: tuple[Any, ...] = ()
-        self.moved = clock()
-        # in a thread, because whoever polls may have to wait for a slow disk
-        self.over = threading.Event()
-        self.heart = threading.Thread(target=self._show_life, daemon=True)
-        self.heart.start()
+        self.moved = time.monotonic()
 
-    def poll(self) -> How | None:
+    def poll(self) -> End | None:
         """End what hangs; how the attempt ended, once it has"""
         code = self.process.poll()
         if code is not None:
-            return self._ended(code)
+            return self._end(code)
         seen = _activity(self.study.folder / self.spec.name, self.log)
         if seen != self.seen:
-            self.seen, self.moved = seen, clock()
-        elif clock() - self.moved > self.timeout:
+            self.seen, self.moved = seen, time.monotonic()
+        elif time.monotonic() - self.moved > self.timeout:
             self.kill(f"no progress for {self.timeout:g} s: ended")
         return None
 
@@ -99,34 +97,20 @@ class Worker:
             self.reason = reason
             self.process.kill()
 
-    def _show_life(self) -> None:
-        while self.lease.beat():
-            with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                os.write(self.pipe.fileno(), STAMP.pack(self.lease.beaten))
-            if self.over.wait(BEAT / 3):
-                return
-        self.kill(TAKEN)
-
-    def _ended(self, code: int) -> How:
-        self.over.set()
-        self.heart.join()
-        self.pipe.close()
+    def _end(self, code: int) -> End:
         how: How = "failed"
         if code == 0 and self.study.finished(self.spec):
             how = "finished"
         elif self.reason is None and code in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             how = "stopped"
-        elif code == EXIT_LOST or self.reason == TAKEN:
-            how = "lost"
         error = []
         if how == "failed":
             error = tail(self.log, self.start)
             if code < 0:
                 error.append(self.reason or f"ended by {signal.Signals(-code).name}")
-            elif code == 0:
-                error.append("ended without a result")
-        self.lease.end(how, step=last_step(self.study.folder / self.spec.name), error=error)
-        return how
+            elif code == 0 or not error:
+                error.append(f"ended with exit code {code} and no result" + ("" if error else ", nothing was logged"))
+        return End(how, last_step(self.study.folder / self.spec.name), tuple(error))
 
 
 def tail(log: Path, start: int = 0) -> list[str]:
@@ -154,50 +138,26 @@ def _stamp(path: Path) -> tuple[int, int]:
     return (stat.st_size, stat.st_mtime_ns)
 
 
-class Leash:
-    """The worker's side of the pipe."""
+def leash(supervisor: int) -> None:
+    """End this process when its supervisor is gone: with a checkpoint if it can, without one if it hangs"""
+    # psutil knows a process by its id and start time: a later one with the same id is another
+    parent = psutil.Process().parent()
+    while parent is not None and parent.pid == supervisor and _is_alive(parent):
+        time.sleep(LEASH)
+    StopRequest.ask()
+    time.sleep(GRACE)
+    os._exit(EXIT_ORPHANED)
 
-    def __init__(self, pipe: int, on_end: Callable[[], object]) -> None:
-        self.pipe, self.on_end = pipe, on_end
-        self.heard = clock()
-        self._lock = threading.Lock()
-        os.set_blocking(pipe, False)
 
-    def watch(self) -> None:
-        """Until the supervisor is gone"""
-        import select
-
-        while True:
-            select.select([self.pipe], [], [])
-            if not self._drain():
-                self.on_end()
-                return
-
-    def require(self) -> None:
-        """End this process at once, with nothing cleaned up or written, if the run may be another's by now"""
-        self._drain()
-        if clock() - self.heard > LOST:
-            print(f"no sign of life from the supervisor for {LOST:g} s: not writing any more", flush=True)
-            os._exit(EXIT_LOST)
-
-    def _drain(self) -> bool:
-        with self._lock:
-            try:
-                while stamps := os.read(self.pipe, 4096):
-                    self.heard = max(self.heard, STAMP.unpack(stamps[-STAMP.size :])[0])
-            except BlockingIOError:
-                return True
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
         return False
 
 
-def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_every: int) -> int:
+def work(folder: Path, content: Mapping[str, Any], checkpoint_every: int) -> int:
     """Train; the exit code"""
-    lease.join()
-    if lease.next.exists():  # taken over before we had said that we are here
-        return EXIT_LOST
-    leash = Leash(sys.stdin.fileno(), StopRequest.ask)
-    threading.Thread(target=leash.watch, daemon=True).start()
-    files.before_write(leash.require)
     from rich.console import Console
 
     from acc_rl.runs.train import train
@@ -213,5 +173,6 @@ def work(folder: Path, lease: Lease, content: Mapping[str, Any], checkpoint_ever
 
 
 def main(arguments: Sequence[str]) -> int:
-    folder, lease, content, every = arguments
-    return work(Path(folder), Lease(Path(lease)), json.loads(content), int(every))
+    folder, content, every, supervisor = arguments
+    threading.Thread(target=leash, args=(int(supervisor),), daemon=True).start()
+    return work(Path(folder), json.loads(content), int(every))

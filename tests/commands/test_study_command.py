@@ -1,6 +1,9 @@
 """``acc study`` without training: what it says."""
 
 import json
+import multiprocessing as mp
+from contextlib import nullcontext
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -8,12 +11,13 @@ from rich.console import Console
 from tiny_studies import small_study, write_file
 
 from acc_rl.commands.main import main
-from acc_rl.commands.study import scale_told
+from acc_rl.commands.study import scale_notice
 from acc_rl.store import records
-from acc_rl.study.folder import open_study, read_study
-from acc_rl.study.leases import Watch
+from acc_rl.store.lock import LOCK, exclusive
+from acc_rl.study.attempts import AttemptLog, End
+from acc_rl.study.folder import Part, last_row, open_study, read_study
 from acc_rl.study.presets import PRESETS
-from acc_rl.study.status import counts, last_row, study_status
+from acc_rl.study.status import counts, study_status
 from acc_rl.study.table import Progress, cells, duration, table
 
 
@@ -30,11 +34,13 @@ def half_done(tmp_path):
         records.Rows(folder / records.CLOCK).append({"step": max(1, step), "seconds": step / 10})
     records.write_json(study.folder / finished.name / records.RESULT, {"step": 400})
     records.write_json(study.folder / finished.name / records.SPEC, finished.as_dict())
-    watch = Watch(study.folder / "leases")
-    assert watch.take(running.name).beat()
-    watch.take(failed.name).end("failed", step=0, error=["Traceback ...", "RuntimeError: the robot fell over"])
-    watch.take(cut_off.name).end("stopped", step=200)
-    return study
+    log = AttemptLog(study)
+    for spec in (failed, cut_off, running):
+        log.started(spec.name, {})
+    log.ended(failed.name, {}, End("failed", 0, ("Traceback ...", "RuntimeError: the robot fell over")))
+    log.ended(cut_off.name, {}, End("stopped", 200))
+    with exclusive(study.folder):
+        yield study
 
 
 def test_status(half_done, capsys):
@@ -81,7 +87,7 @@ def test_a_folder_of_runs_without_study_json_is_a_study(half_done, capsys):
 
 def test_the_table_fits_and_shows_what_matters_first(half_done):
     console = Console(width=120, record=True, file=StringIO())
-    console.print(table(half_done, study_status(half_done), room=2))
+    console.print(table(half_done, study_status(half_done), max_rows=2))
     text = console.export_text()
     assert "running" in text
     assert "waiting │" not in text
@@ -143,6 +149,56 @@ def test_two_open_a_study_at_once(tmp_path):
     assert {spec.name for spec in read_study(tmp_path).runs} == {spec.name for spec in runs}
 
 
+def _open_without_locks(folder, runs, at_once):
+    from acc_rl.study import folder as module
+
+    module.exclusive = lambda *_: nullcontext(True)
+    for number in range(10):
+        at_once.wait(20)
+        open_study(folder / str(number), "x", "test", 1.0, runs)
+
+
+def test_parts_open_a_study_at_once_on_a_file_system_without_locks(tmp_path):
+    runs = PRESETS["quick"][1].runs()
+    context = mp.get_context("fork")
+    at_once = context.Barrier(4)
+    parts = [context.Process(target=_open_without_locks, args=(tmp_path, runs, at_once)) for _ in range(4)]
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.join()
+    assert [part.exitcode for part in parts] == [0] * 4
+    for number in range(10):
+        assert [spec.name for spec in read_study(tmp_path / str(number)).runs] == [spec.name for spec in runs]
+        assert {path.name for path in (tmp_path / str(number)).iterdir()} == {records.STUDY, "logs"}
+
+
+@pytest.mark.parametrize("of", [1, 3, 16, 40])
+def test_parts_have_no_run_in_common_and_together_all(of):
+    runs = PRESETS["quick"][1].runs()
+    parts = [Part(number, of).select(runs) for number in range(1, of + 1)]
+    names = [spec.name for part in parts for spec in part]
+    assert sorted(names) == sorted(spec.name for spec in runs)
+    assert len(set(names)) == len(names)
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert parts == [Part.parse(f"{number}/{of}").select(PRESETS["quick"][1].runs()) for number in range(1, of + 1)]
+    # more seeds, later: every run stays in its part
+    more = PRESETS["quick"][1].select(seeds=5).runs()
+    assert all(set(part) <= set(Part(number, of).select(more)) for number, part in enumerate(parts, start=1))
+
+
+def test_status_of_parts(tmp_path):
+    """An attempt without an end is running as long as the supervisor of its own part lives."""
+    study = small_study(tmp_path, seeds=1)
+    for number, spec in enumerate(study.runs, start=1):
+        AttemptLog(replace(study, part=Part(number, 2))).started(spec.name, {})
+        (study.folder / spec.name).mkdir()
+    assert [each.state for each in study_status(study)] == ["cut off", "cut off"]
+    with exclusive(study.folder, f"{LOCK}-2-of-2"):
+        assert [each.state for each in study_status(study)] == ["cut off", "running"]
+
+
 def test_dry_run(tmp_path, capsys):
     file = write_file(tmp_path / "mine.toml", variants=["td3"], seeds=3)
     assert main(["study", str(file), "--dry-run", "--out", str(tmp_path / "out"), "--workers", "2"]) == 0
@@ -151,14 +207,18 @@ def test_dry_run(tmp_path, capsys):
     assert "hours with 2 workers" in out
     assert "Pendulum-v1" in out
     assert not (tmp_path / "out").exists()
+    assert main(["study", str(file), "--dry-run", "--out", str(tmp_path / "out"), "--part", "2/2"]) == 0
+    assert "study small: 1 runs, 400 steps, about" in capsys.readouterr().out
+    assert main(["study", str(file), "--dry-run", "--part", "4/4"]) == 0
+    assert "none of its 3 runs is left to do here" in capsys.readouterr().out
 
 
 def test_scale_says_what_it_leaves_alone():
-    text = scale_told(0.002, PRESETS["gym"][1].select(["Hopper", "Humanoid"], 1, 0.0025).runs())
+    text = scale_notice(0.002, PRESETS["gym"][1].select(["Hopper", "Humanoid"], 1, 0.0025).runs())
     for name in ("eval_every", "learning_starts", "bias.start_step", "bias.update_interval"):
         assert name in text
     assert "2 of 2 runs of ACC end before bias.start_step" in text
-    assert "end before" not in scale_told(0.5, PRESETS["gym"][1].select(scale=0.5).runs())
+    assert "end before" not in scale_notice(0.5, PRESETS["gym"][1].select(scale=0.5).runs())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +231,11 @@ def test_scale_says_what_it_leaves_alone():
         (["gym", "--workers", "0"], "workers is 0, but must be >= 1"),
         (["gym", "--timeout", "0"], "timeout is 0.0, but must be >= 60"),
         (["gym", "--checkpoint-every", "0"], "checkpoint_every is 0, but must be >= 1"),
-        (["status", "nowhere"], "nowhere is no folder"),
+        (["gym", "--part", "17/16"], "part is '17/16', but must be K/N with 1 <= K <= N"),
+        (["gym", "--part", "0/16"], "part is '0/16'"),
+        (["gym", "--part", "half"], "part is 'half'"),
+        (["gym", "--have", "nowhere.tar.gz"], "nowhere.tar.gz: no such archive"),
+        (["status", "nowhere"], "nowhere is not a directory"),
         (["failed", "."], "holds no study"),
     ],
 )

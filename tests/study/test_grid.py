@@ -1,6 +1,6 @@
 import pytest
 
-from acc_rl.commands.study import scale_told
+from acc_rl.commands.study import scale_notice
 from acc_rl.study.grid import grid_from_dict
 from acc_rl.study.presets import PRESETS
 
@@ -69,7 +69,7 @@ def test_selection_and_scale():
 
 def test_scale_counts_the_runs_that_adapt():
     specs = grid("gym").select(["Hopper"], seeds=2, scale=0.005).runs()
-    assert "2 of 2 runs of ACC end before bias.start_step" in scale_told(0.005, specs)
+    assert "2 of 2 runs of ACC end before bias.start_step" in scale_notice(0.005, specs)
 
 
 CONTENT = {

@@ -1,17 +1,20 @@
 """A real cluster of two nodes on the loopback device; one is lost while it works."""
 
+import os
 import shutil
+import socket
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from tiny_studies import OPTIONS, Notes, digests, hows, small_study, tried
+from tiny_studies import OPTIONS, Notes, alive, command, digests, hows, small_study, tried, write_file
 
 from acc_rl.runs.interrupt import Stopped
+from acc_rl.store.lock import is_locked
 from acc_rl.study.executors import Local, execute
-from acc_rl.study.on_ray import OnRay, connect
-from acc_rl.study.status import last_step
+from acc_rl.study.folder import last_step
+from acc_rl.study.on_ray import OnRay, connected
 
 ray = pytest.importorskip("ray")
 # what Ray warns of is Ray's
@@ -30,9 +33,8 @@ def cluster(monkeypatch):
     here = {"num_cpus": 1, "node_ip_address": "127.0.0.2", "temp_dir": f"{temporary}/ray", "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=here)
     made.second = made.add_node(**here)
-    connect(made.address)
-    yield made
-    ray.shutdown()
+    with connected(made.address):
+        yield made
     made.shutdown()
     shutil.rmtree(temporary, ignore_errors=True)
 
@@ -52,9 +54,7 @@ def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, tmp_path):
     with pytest.raises(Stopped):
         execute(study, OnRay(study, None, OPTIONS), 2, Notes(interrupt))
     assert [hows(study, spec) for spec in study.runs] == [["stopped"], ["stopped"]]
-    workers = [process for spec in study.runs for each in tried(study, spec) for process in each.processes[1:]]
-    assert len(workers) == 2
-    assert not any(worker.alive for worker in workers)
+    assert not any(is_locked(study.folder / spec.name) for spec in study.runs)
 
     def lose_a_node():
         if cluster.worker_nodes and steps() >= 600:
@@ -69,12 +69,28 @@ def test_interrupted_and_a_node_lost_it_equals_a_local_study(cluster, tmp_path):
     assert digests(study.folder) == digests(clean.folder)
 
 
+def test_a_local_cluster_leaves_nothing_behind(tmp_path):
+    file = write_file(tmp_path / "small.toml")
+    with tempfile.TemporaryDirectory(prefix="ray") as temporary:  # short: it holds the names of sockets
+        here = {**os.environ, "TMPDIR": temporary}
+        run = command(file, "--out", tmp_path, "--ray", "local", "--workers", 1, env=here)
+        out, err = run.communicate(timeout=300)
+        assert run.returncode == 0, err
+        assert "1 finished" in out
+        assert [path.name for path in Path(temporary).iterdir() if "ray" in path.name] == []  # torch leaves a cache
+    study = small_study(tmp_path, variants=["acc"])
+    (attempt,) = tried(study)
+    assert (attempt.end.how, attempt.end.step) == ("finished", 400)
+    assert attempt.worker["host"] == socket.gethostname()
+    assert not alive(attempt)
+
+
 def test_missing_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"--ray needs Ray: pip install 'acc_rl\[ray\]'"):
-        connect("auto")
+        connected("auto").__enter__()
 
 
 def test_nobody_there():
     with pytest.raises(ValueError, match=r"no Ray cluster at 127\.0\.0\.1:1: Connection refused"):
-        connect("127.0.0.1:1")
+        connected("127.0.0.1:1").__enter__()

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
+from acc_rl.study.attempts import read_attempts
 from acc_rl.study.folder import open_study
 from acc_rl.study.grid import grid_from_dict
-from acc_rl.study.leases import attempts
 from acc_rl.study.worker import Options
 
 OPTIONS = Options(checkpoint_every=150)
@@ -67,11 +69,24 @@ def digests(folder):
 
 
 def tried(study, spec=None):
-    return attempts(study.leases(spec or study.runs[0]))
+    return read_attempts(study.folder).get((spec or study.runs[0]).name, [])
 
 
 def hows(study, spec=None):
-    return [(each.end or {}).get("how") for each in tried(study, spec)]
+    return [each.end.how if each.end else None for each in tried(study, spec)]
+
+
+def alive(attempt):
+    """Whether its worker is"""
+    pid = attempt.worker["pid"]
+    if pid is None:
+        return False
+    try:
+        process = psutil.Process(pid)
+        same = process.create_time() == attempt.worker["start_time"]
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def command(*words, **kwargs):
