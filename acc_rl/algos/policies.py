@@ -191,6 +191,14 @@ class XPolicy(SoftPolicy):
     actor_class = ExactGaussianActor
 
 
+class XCnnPolicy(XPolicy):
+    default_extractor = NatureCNN
+
+
+class XMultiInputPolicy(XPolicy):
+    default_extractor = CombinedExtractor
+
+
 class QuantilePolicy(SoftPolicy):
     """A stochastic actor; sizes of the ACC and TQC papers."""
 

@@ -8,7 +8,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from acc_rl.algos.actor_critic import BOUND
-from acc_rl.algos.policies import XPolicy
+from acc_rl.algos.policies import XCnnPolicy, XMultiInputPolicy, XPolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Categorical, Head
@@ -18,12 +18,16 @@ from acc_rl.nn.knob import Knob, PoolOrMin
 class ACCX(SoftActorCritic):
     """Soft actor-critic, ``Categorical``, ``PoolOrMin``: its pessimism follows the returns of the latest episodes.
 
-    Small plain nets that learn fast (2x256, learning rate 1e-3), observations normalised as part of the policy, rewards
+    Small plain nets that learn fast (2x256, learning rate 1e-3), flat observations normalised in the policy, rewards
     scaled so that returns fit into the critics' support. The calibration compares soft returns, bootstrapped at time
     limits, from the first episodes of the learned policy on. All other arguments are those of SB3's SAC.
     """
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": XPolicy}
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": XPolicy,
+        "CnnPolicy": XCnnPolicy,
+        "MultiInputPolicy": XMultiInputPolicy,
+    }
     default_bias = BiasSettings(returns="soft", tail="bootstrap", start_step=0, warm_up="skip")
     plain_beta: ClassVar[float] = 0.0
 
@@ -37,11 +41,13 @@ class ACCX(SoftActorCritic):
         n_critics: int = 2,
         n_atoms: int = 101,
         ent_coef: str | float = "auto_0.1",
-        normalize_observations: bool = True,
+        normalize_observations: bool | None = None,
         reward_scaling: bool = True,
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        if normalize_observations is None:
+            normalize_observations = policy == "MlpPolicy" and not kwargs.get("use_sde", False)
         kwargs.update(learning_starts=learning_starts, n_critics=n_critics, ent_coef=ent_coef)
         kwargs.update(normalize_observations=normalize_observations, reward_scaling=reward_scaling)
         kwargs["policy_kwargs"] = {"n_atoms": n_atoms, **(policy_kwargs or {})}

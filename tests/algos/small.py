@@ -6,11 +6,15 @@ import numpy as np
 from acc_rl.algos.registry import REGISTRY
 
 BIAS = {"start_step": 100, "update_interval": 50, "pairs_kept": 300}
+PAPER = {"returns": "plain", "tail": "none", "warm_up": "keep"}
+"""also for acc-x, whose own defaults are others"""
 COMMON = {"buffer_size": 1000, "learning_starts": 50, "batch_size": 16, "device": "cpu"}
 QUANTILE = {"n_critics": 2, "n_atoms": 7}
 OWN = {
     "acc": QUANTILE,
     "tqc": QUANTILE,
+    "acc-x": {"n_atoms": 21},
+    "x-min": {"n_atoms": 21},
     "acc-td3": {},
     "td3": {},
     "acc-sac": {},
@@ -23,14 +27,15 @@ OWN = {
     "qrdqn": {"target_update_interval": 40},
 }
 KINDS = {name: REGISTRY[name].module for name in OWN}
-SOFT = [name for name, kind in KINDS.items() if kind in ("tqc", "sac")]
+SOFT = [name for name, kind in KINDS.items() if kind in ("tqc", "sac", "x")]
 CONTINUOUS = [name for name, kind in KINDS.items() if kind != "discrete"]
 ADAPTIVE = [name for name in OWN if name.startswith("acc")]
 
 
 def make(name, env, policy="MlpPolicy", **kwargs):
     policy_kwargs = {"net_arch": [16], **kwargs.pop("policy_kwargs", {})}
-    settings = {**COMMON, **OWN[name], "bias": BIAS, "policy_kwargs": policy_kwargs, **kwargs}
+    kwargs["bias"] = {**PAPER, **kwargs.get("bias", BIAS)}
+    settings = {**COMMON, **OWN[name], "policy_kwargs": policy_kwargs, **kwargs}
     return REGISTRY[name].make(policy, env, **settings)
 
 

@@ -73,18 +73,20 @@ OPTIONS = {
     "acc": ANY | ACTOR_CRITIC | SOFT_ONLY,
     "acc-sac": ANY | ACTOR_CRITIC | SOFT_ONLY,
     "acc-td3": ANY | ACTOR_CRITIC | DETERMINISTIC_ONLY,
+    "acc-x": ANY | ACTOR_CRITIC | SOFT_ONLY | {"plain": {"normalize_observations": False, "reward_scaling": False}},
     "acc-dqn": ANY,
     "acc-qrdqn": ANY,
-    "tqc": {"default": {}},
-    "sac": {"default": {}},
-    "td3": {"default": {}},
     "acc-ddpg": {"default": {}, "more critic updates": {"critic_updates": 3}},
 }
 
 
 @pytest.mark.parametrize(
     ("name", "kwargs"),
-    [pytest.param(name, kwargs, id=f"{name}: {option}") for name in OWN for option, kwargs in OPTIONS[name].items()],
+    [
+        pytest.param(name, kwargs, id=f"{name}: {option}")
+        for name in OWN
+        for option, kwargs in OPTIONS.get(name, {"default": {}}).items()
+    ],
 )
 def test_options(name, kwargs):
     model = make(name, env_class(name)(), seed=1, **kwargs)
@@ -266,7 +268,7 @@ def test_what_the_log_shows(name):
     model.learn(200, log_interval=1)
     expected = {"beta", "gap", "gap_error", "gap_full", "gap_full_error", "mean_q", "mean_return"}
     truncated = KINDS[name] == "tqc" or name.endswith("qrdqn")
-    expected |= {"dropped_per_net"} if truncated else set()
+    expected |= {"dropped_per_net"} if truncated else {"pessimism"} if KINDS[name] == "x" else set()
     expected |= {"scale", "at_limit"} if name in ADAPTIVE else set()
     expected |= {"gap_soft", "gap_soft_error"} if name in SOFT else set()
     assert {key.removeprefix("bias/") for key in logged if key.startswith("bias/")} == expected

@@ -28,7 +28,7 @@ class ConstantReward(gym.Env):
 
 def agent_that_says(name, value, controller=None, **bias):
     """An agent that has met one episode of 1000 steps, and whose critics say ``value`` everywhere."""
-    kwargs = {"ent_coef": ALPHA} if KINDS[name] in ("tqc", "sac") else {}
+    kwargs = {"ent_coef": ALPHA} if KINDS[name] in ("tqc", "sac", "x") else {}
     settings = {"start_step": LIMIT, "update_interval": LIMIT, **bias}
     model = make(
         name,
