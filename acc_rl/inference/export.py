@@ -38,6 +38,7 @@ class _Acting(nn.Module):
         if not isinstance(actor, (GaussianActor, DeterministicActor)):
             raise AccError(f"an actor of type {type(actor).__name__} cannot be exported")
         self.space, self.extractor, self.net = policy.observation_space, actor.features_extractor, actor.net
+        self.normalizer = actor.normalizer or nn.Identity()
         assert isinstance(policy.action_space, spaces.Box)
         self.shape = policy.action_space.shape
         self.n_actions = int(np.prod(self.shape))
@@ -45,7 +46,7 @@ class _Acting(nn.Module):
         self.register_buffer("high", th.as_tensor(policy.action_space.high.flatten()))
 
     def forward(self, observation: th.Tensor) -> th.Tensor:
-        outputs = self.net(self.extractor(preprocess_obs(observation, self.space)))[0]
+        outputs = self.net(self.normalizer(self.extractor(preprocess_obs(observation, self.space))))[0]
         unit = outputs[:, : self.n_actions].tanh()  # a Gaussian's means come first
         actions: th.Tensor = self.low + 0.5 * (unit + 1.0) * (self.high - self.low)
         return actions.reshape(-1, *self.shape)

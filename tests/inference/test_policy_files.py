@@ -3,18 +3,21 @@
 import json
 import os
 import stat
+import warnings
 
 import gymnasium as gym
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from kit import tiny
+from kit import QUIET, tiny
 
 from acc_rl.commands.main import main
+from acc_rl.inference.export import export_onnx
 from acc_rl.inference.policy import load_policy
-from acc_rl.runs.train import make_model, policy_name
+from acc_rl.runs.resume import CheckpointCallback
+from acc_rl.runs.train import make_model, policy_name, train
 from acc_rl.store import records
-from acc_rl.store.policy import nets, save_policy
+from acc_rl.store.policy import acting_module, nets, save_policy
 
 
 class Frames(gym.Env):
@@ -184,3 +187,27 @@ def test_export_to_a_folder(tmp_path, capsys):
     assert "there is a folder: name the file to write" in capsys.readouterr().err
     assert main(["export", str(folder), str(tmp_path / "policy.onnx")]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "run", "there"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algo": "acc-x"},
+        {"algo": "sac", "settings": {"nets": "simba", "normalize_observations": True}},
+        {"algo": "td3", "settings": {"nets": "layernorm"}},
+        {"algo": "acc-compact"},
+    ],
+)
+def test_a_policy_acts_as_its_run_and_as_its_onnx_file_do(settings, tmp_path):
+    spec = tiny(steps=200, **settings)
+    folder = train(spec, tmp_path, console=QUIET)
+    policy = load_policy(folder)
+    assert export_onnx(policy, tmp_path / "policy.onnx") < 1e-4
+    model = make_model(spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nothing resumes: the checkpoint is only read
+        CheckpointCallback(folder / "checkpoints").resume(model)
+    observations = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.testing.assert_allclose(policy(observations), model.predict(observations, deterministic=True)[0], atol=1e-6)
+    if "normalize_observations" in settings.get("settings", {}) or settings["algo"] == "acc-x":
+        assert acting_module(policy.policy).normalizer.count == 200

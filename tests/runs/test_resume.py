@@ -45,6 +45,8 @@ VARIANTS = {
     "acc-dqn": tiny("CartPole-v1", "acc-dqn"),
     "acc-qrdqn": tiny("CartPole-v1", "acc-qrdqn"),
     "acc hopper": tiny("Hopper-v5"),
+    "acc-x 2 envs": tiny(algo="acc-x", n_envs=2, bias={"start_step": 0}),
+    "sac simba": tiny(algo="sac", settings={"nets": "simba", "normalize_observations": True}),
     "acc Meta-World": tiny("metaworld/push-v3", eval_every=1000, bias={"start_step": 400}),
 }
 
