@@ -122,6 +122,7 @@ class Calibrated(OffPolicyAlgorithm):
         self.check_settings()
         knob = self.make_knob()
         controller = make_controller(self.default_controller if self.controller is None else self.controller)
+        controller.seed = self.seed or 0
         self.bias = self._complete(knob, controller)
         chosen, given = self._choose_replay_buffer(), dict(self.replay_buffer_kwargs)
         super()._setup_model()

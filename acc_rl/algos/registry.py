@@ -83,6 +83,14 @@ REGISTRY: Mapping[str, Entry] = {
     },
     **{f"tqc-d{d}": _variant("tqc", f"d = {d}", dropped_per_net=d) for d in (0, 2, 5)},
     "acc-n2": _variant("acc", "2 critics", n_critics=2),
+    **{
+        f"{short}-{rival}": replace(_variant(name, about, controller=rival), controller=rival)
+        for short, name, rival, about in (
+            ("x", "acc-x", "top", "pessimism chosen by the bandit of TOP"),
+            ("x", "acc-x", "gpl", "pessimism chosen by the TD error as in GPL"),
+            ("tqc", "acc", "top", "d chosen by the bandit of TOP"),
+        )
+    },
     "acc-compact": _compact("acc"),
     **{
         f"tqc-compact-d{d}": _compact("tqc", f"2 critics of 2x256, learning rate 1e-3, d = {d}", dropped_per_net=d)

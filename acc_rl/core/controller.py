@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -44,6 +45,8 @@ class Controller:
     """whether it ever turns beta"""
     wants_td_error: ClassVar[bool] = False
     """whether ``trained`` is to be called"""
+    seed = 0
+    """the model's, for controllers that draw"""
     stored: ClassVar[tuple[str, ...]] = ("beta",)
     """names of the numbers that are its state; None is stored as NaN"""
 
@@ -104,11 +107,12 @@ class Calibrating(Controller):
 
     def measured(self, evidence: Evidence) -> None:
         """scale = |gap|, then (1 - c) * scale + c * |gap|; beta = clip(beta + lr * gap / (scale + 1e-8), low, high)"""
-        gap, c, lr = evidence.gap, self.settings.moving_average, self.settings.lr
-        if not math.isfinite(gap):
-            raise NonFiniteGap(f"gap is {gap!r} at step {evidence.step}: the critic or the returns are non-finite")
+        c, lr, wanted_bias = self.settings.moving_average, self.settings.lr, self.settings.target_bias
+        if not math.isfinite(evidence.gap):
+            raise NonFiniteGap(f"gap is {evidence.gap!r} at step {evidence.step}: critic or returns are non-finite")
         assert c is not None
         assert lr is not None
+        gap = evidence.gap + wanted_bias * abs(evidence.mean_return) if wanted_bias else evidence.gap
         self.scale = abs(gap) if self.scale is None else (1 - c) * self.scale + c * abs(gap)
         wanted = self.beta + lr * gap / (self.scale + EPS)
         self.beta = self.clipped(wanted)
@@ -127,7 +131,79 @@ class Calibrating(Controller):
         self.beta = self.clipped(self.beta)  # it may have been saved with another range
 
 
-CONTROLLERS: Mapping[str, type[Controller]] = {"acc": Calibrating, "fixed": Constant}
+class Bandit(Controller):
+    """TOP (Moskovitz et al. 2021): in each episode beta is at one of the ends of its range, drawn by softmax(w).
+
+    Feedback is the return less that of the episode before, standardised over the last five:
+    w_arm <- 0.9 * w_arm + 0.1 * feedback / exp(w_arm). Arm 0 is the pessimistic end.
+    """
+
+    decay, lr, window = 0.9, 0.1, 5
+
+    def begin(self, settings: BiasSettings) -> None:
+        super().begin(settings)
+        self.weights, self.episodes, self.arm = [0.0, 0.0], 0, 0
+        self.previous: float | None = None
+        self.feedback: list[float] = []
+        self._draw()
+
+    def _draw(self) -> None:
+        """Episode k's arm is a function of the seed and k, so that it needs no random state of its own"""
+        chance = 1 / (1 + math.exp(self.weights[0] - self.weights[1]))
+        self.arm = int(random.Random(f"{self.seed}/{self.episodes}").random() < chance)
+        assert self.settings.range is not None
+        self.beta = self.settings.range[self.arm]
+
+    def ended(self, episode_return: float, step: int) -> None:
+        if self.previous is not None:
+            self.feedback = [*self.feedback, episode_return - self.previous][-self.window :]
+            mean = sum(self.feedback) / len(self.feedback)
+            spread = math.sqrt(sum((each - mean) ** 2 for each in self.feedback) / len(self.feedback))
+            z, w = (self.feedback[-1] - mean) / (spread + EPS), self.weights[self.arm]
+            self.weights[self.arm] = self.decay * w + self.lr * z / math.exp(w)
+        self.previous = episode_return
+        self.episodes += 1
+        self._draw()
+
+    def metrics(self) -> dict[str, float]:
+        return {"pessimistic_weight": self.weights[0], "optimistic_weight": self.weights[1]}
+
+    def state_dict(self) -> dict[str, float]:
+        previous = math.nan if self.previous is None else self.previous
+        state = {"arm": self.arm, "episodes": self.episodes, "previous": previous, "beta": self.beta}
+        lists = {"weight": self.weights, "feedback": self.feedback}
+        return {**state, **{f"{name}_{i}": x for name, xs in lists.items() for i, x in enumerate(xs)}}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self.arm, self.episodes, self.beta = int(state["arm"]), int(state["episodes"]), state["beta"]
+        self.previous = None if math.isnan(state["previous"]) else state["previous"]
+        self.weights = [state["weight_0"], state["weight_1"]]
+        self.feedback = [state[f"feedback_{i}"] for i in range(self.window) if f"feedback_{i}" in state]
+
+
+class DualTD(Controller):
+    """GPL (Cetin and Celiktutan 2023): beta <- beta - 1e-4 * E[Q - y], Q the mean online estimate, y the target"""
+
+    wants_td_error, lr = True, 1e-4
+
+    def begin(self, settings: BiasSettings) -> None:
+        super().begin(settings)
+        self._sum: Any = None
+
+    def trained(self, td_error: Any) -> None:
+        self._sum = td_error if self._sum is None else self._sum + td_error
+
+    def advance(self) -> None:
+        if self._sum is not None:
+            self.beta = self.clipped(self.beta - self.lr * float(self._sum))
+            self._sum = None
+
+    def state_dict(self) -> dict[str, float]:
+        self.advance()
+        return super().state_dict()
+
+
+CONTROLLERS: Mapping[str, type[Controller]] = {"acc": Calibrating, "fixed": Constant, "top": Bandit, "gpl": DualTD}
 
 
 def make_controller(which: Any) -> Controller:

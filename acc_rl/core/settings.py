@@ -35,6 +35,8 @@ class BiasSettings:
     tail: str | None = None
     """after a time limit: none, bootstrap (the critic's value there), or drop:N to leave the last N pairs out"""
 
+    target_bias: float | None = None
+    """the bias Q - R that is wanted, as a share of the mean return: 0 is the paper's, -0.2 underestimates by a fifth"""
     warm_up: Literal["keep", "skip"] | None = None
     """steps with random actions before learning starts: kept as pairs (the paper), or skipped"""
 
@@ -100,6 +102,7 @@ def _is_range(value: tuple[float, float]) -> bool:
 ALLOWED = {
     "range": ("low < high, both finite", _is_range),
     "start": ("a finite number", is_number),
+    "target_bias": ("a finite number", is_number),
     "lr": ("a positive number", lambda value: is_number(value) and value > 0),
     "update_interval": ("an integer >= 1", lambda value: is_whole(value, 1)),
     "pairs_kept": ("an integer >= 1", lambda value: is_whole(value, 1)),
@@ -119,6 +122,7 @@ PAPER = BiasSettings(
     moving_average=0.05,
     returns="plain",
     tail="none",
+    target_bias=0.0,
     warm_up="keep",
 )
 """the paper's; range, start and lr belong to the knob"""

@@ -119,8 +119,8 @@ class Settings:
     """normalise observations by their running mean and variance, as part of the policy"""
     reward_scaling: bool | None = None
     """divide rewards by a running scale of their returns; all logged values stay in units of the env's rewards"""
-    controller: Literal["acc", "fixed"] | None = None
-    """who turns beta: ACC's rule, or nobody"""
+    controller: Literal["acc", "fixed", "top", "gpl"] | None = None
+    """who turns beta: ACC's rule, nobody, a bandit on episode returns (TOP), or the TD error (GPL)"""
 
     def __post_init__(self) -> None:
         _require(self, SETTINGS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sb3_contrib
 import torch as th
-from small import ADAPTIVE, BIAS, KINDS, OWN, SOFT, DiscretePendulum, ShortPendulum, make
+from small import ADAPTIVE, BIAS, KINDS, OWN, SOFT, DiscretePendulum, ShortPendulum, env_class, make
 from stable_baselines3.common.callbacks import BaseCallback
 from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap
 
@@ -183,7 +183,7 @@ def test_a_fixed_controller_stands_at_the_plain_algorithm():
 @pytest.mark.parametrize("name", list(REGISTRY))
 def test_the_registry_knows_who_adapts(name):
     entry = REGISTRY[name]
-    assert entry.load().default_controller == entry.controller
+    assert entry.settings.get("controller", entry.load().default_controller) == entry.controller
 
 
 class Halving(Controller):
@@ -235,3 +235,14 @@ def test_the_end_of_the_range_is_reported_once():
         model.learn(1500)
     assert len(told) == 1
     assert dict(model.bias_metrics())["at_limit"] == 1
+
+
+@pytest.mark.parametrize("controller", ["top", "gpl"])
+@pytest.mark.parametrize("name", ["acc", "acc-x", "td3", "dqn"])
+def test_rivals_turn_any_knob_and_the_gap_is_still_measured(name, controller):
+    model = make(name, env_class(name)(), controller=controller, seed=0)
+    model.learn(200)
+    assert model.beta != model.bias.start
+    assert np.isfinite(dict(model.bias_metrics())["gap"])
+    low, high = model.bias.range
+    assert model.beta in (low, high) if controller == "top" else low <= model.beta <= high

@@ -1,11 +1,21 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_rl.core.controller import STUCK, Calibrating, Constant, Controller, Evidence, make_controller
+from acc_rl.core.controller import (
+    STUCK,
+    Bandit,
+    Calibrating,
+    Constant,
+    Controller,
+    DualTD,
+    Evidence,
+    make_controller,
+)
 from acc_rl.core.settings import PAPER
 
 DATA = Path(__file__).parents[1] / "data"
@@ -113,3 +123,78 @@ def test_controllers_by_name():
     assert make_controller(own) is own
     with pytest.raises(ValueError, match="controller is 'pid'"):
         make_controller("pid")
+
+
+def test_a_wanted_bias_by_hand():
+    """target_bias = -0.2 wants Q = 80 where R = 100: a gap of 20 is right, 0 is 20 too little"""
+    rule = begun(target_bias=-0.2)
+    rule.measured(Evidence(20.0, 1.0, 0, mean_return=100.0))
+    assert rule.beta == 2.5
+    rule.measured(Evidence(0.0, 1.0, 0, mean_return=100.0))
+    assert rule.beta < 2.5
+    negative = begun(target_bias=-0.2)
+    negative.measured(Evidence(20.0, 1.0, 0, mean_return=-100.0))
+    assert negative.beta == 2.5
+
+
+def test_the_bandit_by_hand():
+    rule = begun(Bandit())
+    assert rule.beta in (0.0, 5.0)
+    first, second = rule.arm, None
+    rule.ended(10.0, 1)  # nothing to compare with
+    assert rule.weights == [0.0, 0.0]
+    second = rule.arm
+    rule.ended(14.0, 2)  # feedback 4 alone: standardised 0
+    assert rule.weights == [0.0, 0.0]
+    third = rule.arm
+    rule.ended(12.0, 3)  # feedback 4, -2: mean 1, deviation 3, standardised -1
+    expected = [0.0, 0.0]
+    expected[third] = -0.1
+    assert rule.weights == pytest.approx(expected)
+    fourth = rule.arm
+    rule.ended(20.0, 4)  # feedback 4, -2, 8: mean 10 / 3
+    z = (8 - 10 / 3) / (((4 - 10 / 3) ** 2 + (-2 - 10 / 3) ** 2 + (8 - 10 / 3) ** 2) / 3) ** 0.5
+    w = expected[fourth]
+    expected[fourth] = 0.9 * w + 0.1 * z / math.exp(w)
+    assert rule.weights == pytest.approx(expected)
+    assert {first, second, third, fourth} <= {0, 1}
+
+
+def test_the_bandit_prefers_the_arm_that_pays_and_goes_on_where_it_was_saved():
+    rule, copy, previous = begun(Bandit()), begun(Bandit()), 0.0
+    optimistic = []
+    for step in range(400):
+        previous += 1.0 if rule.arm else -1.0
+        rule.ended(previous, step)
+        optimistic.append(rule.arm)
+    assert sum(optimistic[200:]) > 140
+    copy.load_state_dict(json.loads(json.dumps(rule.state_dict())))
+    for each in (rule, copy):
+        each.ended(3.0, 0)
+    assert copy.state_dict() == rule.state_dict()
+
+
+def test_arms_are_drawn_by_the_seed():
+    arms = []
+    for seed in (0, 0, 1):
+        rule = Bandit()
+        rule.seed = seed
+        begun(rule)
+        drawn = []
+        for _ in range(30):
+            rule.ended(0.0, 0)
+            drawn.append(rule.arm)
+        arms.append(drawn)
+    assert arms[0] == arms[1] != arms[2]
+
+
+def test_dual_td_by_hand():
+    """Estimates of 30 above the target on average lower beta by 1e-4 * 30, at the next env step"""
+    rule = begun(DualTD())
+    rule.trained(10.0)
+    rule.trained(20.0)
+    assert rule.beta == 2.5
+    rule.advance()
+    assert rule.beta == pytest.approx(2.5 - 0.003)
+    rule.trained(-1e9)
+    assert rule.state_dict() == {"beta": 5.0}  # clipped
