@@ -172,24 +172,25 @@ MAKERS: Mapping[str, Maker] = {make.__name__: make for contest in CONTESTS.value
 OURS = {"ACC N=5": "acc_5", "ACC N=2": "acc_2", "SAC": "our_sac", "TD3": "our_td3"}
 
 
-def contestant(make: Maker) -> None:
+def contestant(make: Maker, clock: Callable[[], float]) -> None:
     """A process of its own, so that nobody's memory and threads get in another's way: seconds in, ms per step out"""
     step = make()
     for line in sys.stdin:
         seconds = float(line)
         step()  # wake the threads and warm the caches
-        steps, start = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < seconds:
+        steps, start = 0, clock()
+        while (elapsed := clock() - start) < seconds:
             step()
             step()  # always even: TD3 updates its actor in every second step
             steps += 2
         print(elapsed / steps * 1e3, flush=True)
 
 
-def start(maker: str, threads: int, tree: Path | None) -> subprocess.Popen[str]:
+def start(maker: str, threads: int, cpu_time: bool, tree: Path | None) -> subprocess.Popen[str]:
     """A contestant with the package of this environment, or of another source tree"""
     path = {} if tree is None else {"PYTHONPATH": str(tree)}
     command = [sys.executable, __file__, "--contestant", maker, "--threads", str(threads)]
+    command += ["--cpu-time"] * cpu_time
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **path})
 
@@ -198,7 +199,7 @@ def take_turns(
     makers: Mapping[str, tuple[str, Path | None]], args: argparse.Namespace, threads: int, title: str
 ) -> dict[str, list[float]]:
     """ms per step of each contestant, one list entry per turn"""
-    running = {name: start(maker, threads, tree) for name, (maker, tree) in makers.items()}
+    running = {name: start(maker, threads, args.cpu_time, tree) for name, (maker, tree) in makers.items()}
     times: dict[str, list[float]] = {name: [] for name in makers}
     for turn in track(range(-WARM_UP, args.turns), title, transient=True):
         for name, process in running.items():
@@ -239,7 +240,7 @@ def against(args: argparse.Namespace) -> Table:
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), args.against], check=True)
         try:
             for title, maker in OURS.items():
-                for threads in (1, 2):
+                for threads in (1,) if args.cpu_time else (1, 2):
                     if args.only in title:
                         times = take_turns({"now": (maker, None), "then": (maker, tree)}, args, threads, title)
                         now, then = times["now"], times["then"]
@@ -257,11 +258,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=th.get_num_threads(), help="threads for torch")
     parser.add_argument("--only", default="", help="run the contests whose name contains this")
     parser.add_argument("--against", metavar="COMMIT", help="compare with an older commit instead of with peers")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count the time that a process has run, with one thread"
+    )
     parser.add_argument("--contestant", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.contestant:
         th.set_num_threads(args.threads)
-        contestant(MAKERS[args.contestant])
+        contestant(MAKERS[args.contestant], time.process_time if args.cpu_time else time.perf_counter)
         return
     table = against(args) if args.against else peers(args)
     console = Console(width=120)

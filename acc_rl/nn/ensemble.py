@@ -41,13 +41,17 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor, frozen: bool = False, n_first: int | None = None) -> Tensor:
         """(batch, n_inputs) -> (n_nets, batch, n_outputs); ``frozen``: as constants; ``n_first``: these nets alone"""
         assert x.shape == (len(x), self.n_inputs)
-        parts = self._views.frozen() if frozen or not torch.is_grad_enabled() else self._views.learned()
-        if n_first is not None:
+        learned = torch.is_grad_enabled() and self.theta.requires_grad and not frozen
+        parts = self._views.learned() if learned else self._views.frozen()
+        if n_first is not None and not learned:
             parts = [part[:n_first] for part in parts]
         parameters, h = iter(parts), x.t()
         for layer in self.layers:
             h = layer(h, parameters)
-        return h.transpose(1, 2)
+        if learned:
+            h.register_hook(self._views.attach)  # the first that a backward pass comes to
+        out = h.transpose(1, 2)
+        return out if n_first is None else out[:n_first]
 
 
 class _Views:
@@ -64,10 +68,8 @@ class _Views:
         self.flat = torch.zeros_like(theta)
         for leaf, grad in zip(self.leaves, self.owner.parts(self.flat), strict=True):
             leaf.grad = grad
-        for leaf in self.leaves[-2:]:  # the first that a backward pass comes to
-            leaf.register_hook(self._attach)
 
-    def _attach(self, grad: Tensor) -> None:
+    def attach(self, grad: Tensor) -> None:
         """What an optimizer's ``zero_grad`` has taken away from theta comes back, as zeros"""
         theta = self.owner.theta
         if theta.grad is not self.flat:
@@ -81,7 +83,7 @@ class _Views:
 
     def learned(self) -> list[Tensor]:
         self.frozen()
-        return self.leaves if self.owner.theta.requires_grad else self.constants
+        return self.leaves
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Views, (self.owner,)  # a copy has a tensor of its own

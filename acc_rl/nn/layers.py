@@ -51,9 +51,11 @@ class Activation(Layer):
     module: nn.Module
 
     def __init__(self, module: type[nn.Module]) -> None:
-        self.module = nn.ReLU(inplace=True) if module is nn.ReLU else module()
+        self.module = module()
 
     def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        if type(self.module) is nn.ReLU:
+            return torch.relu_(x)
         out: Tensor = self.module(x)
         return out
 
