@@ -73,8 +73,10 @@ class ActorCritic(Calibrated):
                 raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
 
     def _setup_model(self) -> None:
+        self.head, given = self.make_head(), self.policy_kwargs
+        self.policy_kwargs = {**given, "n_atoms": self.head.n_outputs}  # the critics have as many outputs as it reads
         super()._setup_model()
-        self.head = self.make_head()
+        self.policy_kwargs = given
         self.scale = RewardScale(self.gamma, BOUND)
         self._critic_parameters = list(self.critic.parameters())
         self._target_parameters = list(self.critic_target.parameters())
@@ -104,7 +106,7 @@ class ActorCritic(Calibrated):
 
     @abstractmethod
     def make_head(self) -> Head:
-        """What the critics' outputs mean"""
+        """What the critics' outputs mean, and how many they have; called before the nets are built"""
 
     @abstractmethod
     def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, th.Tensor | float]:

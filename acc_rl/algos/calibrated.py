@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -276,8 +277,10 @@ class Calibrated(OffPolicyAlgorithm):
     @classmethod
     def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
         """As SB3's; a model of acc_rl 0.1 is refused, because the state of its calibration has another form"""
-        if isinstance(path, str) and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
+        # SB3 adds a suffix that is missing
+        names = (path, f"{path}.zip") if isinstance(path, (str, os.PathLike)) else ()
+        for name in filter(zipfile.is_zipfile, names):
+            with zipfile.ZipFile(name) as archive:
                 if "calibration.pth" in archive.namelist() and b'"_bias_given"' not in archive.read("data"):
-                    raise AccError(f"{path} was saved by acc_rl 0.1: this version cannot read it, load it there")
+                    raise AccError(f"{name} was saved by acc_rl 0.1: this version cannot read it, load it there")
         return super().load(path, *args, **kwargs)

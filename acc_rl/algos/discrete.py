@@ -26,12 +26,20 @@ class GreedyQ(Calibrated):
     head: Head
 
     @abstractmethod
+    def make_head(self) -> Head:
+        """What the network's outputs mean; called before it is built"""
+
+    @abstractmethod
     def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
         """What the online network regresses to."""
 
     @abstractmethod
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         """Of the online network for each action, (n_actions, batch, n_outputs)"""
+
+    def _setup_model(self) -> None:
+        self.head = self.make_head()
+        super()._setup_model()
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "head"]
@@ -66,9 +74,11 @@ class GreedyQ(Calibrated):
 class DQN(GreedyQ, sb3.DQN):  # type: ignore[misc]
     """DQN as SB3 has it; ``bias`` sets when the gap between returns and critic is measured for the log."""
 
+    def make_head(self) -> Head:
+        return Scalar(huber=True)
+
     def make_knob(self) -> Knob:
         """Between the double estimate (0) and the plain maximum (1)"""
-        self.head = Scalar(huber=True)
         return MixWithMin(plain=1.0)
 
     def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
@@ -92,10 +102,13 @@ class ACCDQN(DQN):
 class QRDQN(GreedyQ, sb3_contrib.QRDQN):
     """QR-DQN as sb3-contrib has it; ``bias`` sets when the gap between returns and critic is measured for the log."""
 
+    def make_head(self) -> Head:
+        n_atoms = self.policy_kwargs.get("n_quantiles", 200)
+        return Quantiles(n_atoms, factor=n_atoms)  # QR-DQN sums over its atoms
+
     def make_knob(self) -> Knob:
         """As in ACC for continuous actions, d starts at a tenth of the atoms and may reach a fifth"""
-        n_atoms = self.policy_kwargs.get("n_quantiles", 200)
-        self.head = Quantiles(n_atoms, factor=n_atoms)  # QR-DQN sums over its atoms
+        n_atoms = self.head.n_outputs
         return Truncate.of(1, n_atoms, d_max=n_atoms / 5, plain=0)
 
     def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:

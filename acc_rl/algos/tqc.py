@@ -43,7 +43,7 @@ class _QuantileCritics(SoftActorCritic):
         return Quantiles(self.policy_kwargs["n_atoms"])
 
     def make_knob(self) -> Knob:
-        return Truncate.of(self.policy_kwargs["n_critics"], self.policy_kwargs["n_atoms"])
+        return Truncate.of(self.policy_kwargs["n_critics"], self.head.n_outputs)
 
 
 class ACC(_QuantileCritics):
@@ -80,7 +80,7 @@ class TQC(_QuantileCritics):
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_knob(self) -> Knob:
-        n_critics, n_atoms, d = self.policy_kwargs["n_critics"], self.policy_kwargs["n_atoms"], self.dropped_per_net
+        n_critics, n_atoms, d = self.policy_kwargs["n_critics"], self.head.n_outputs, self.dropped_per_net
         if not (0 <= d < n_atoms and round(d * n_critics) < n_critics * n_atoms):
             raise SettingError(f"dropped_per_net is {d!r}, but must be in [0, n_atoms) = [0, {n_atoms})")
         return Truncate.of(n_critics, n_atoms, plain=d)

@@ -1,1 +1,1 @@
-"""The ACC rule, what it watches, and its theory: numpy and scipy.special alone."""
+"""Calibration without nets: settings, controllers, episodes and value errors. Numpy alone."""

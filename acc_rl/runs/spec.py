@@ -126,6 +126,12 @@ class Settings:
         _require(self, SETTINGS)
 
 
+def _name(field: str) -> Allowed:
+    """One of the names that stand in the field's type: objects cannot be written into a file"""
+    names = get_args(get_args(get_type_hints(Settings)[field])[0])
+    return f"{' or '.join(map(repr, names))} here", lambda value: isinstance(value, str) and value in names
+
+
 SETTINGS: Mapping[str, Allowed] = {
     **dict.fromkeys(("batch_size", "buffer_size", "train_freq", "critic_updates", "n_critics", "n_atoms"), COUNT),
     **dict.fromkeys(("n_steps", "target_update_interval", "policy_delay"), COUNT),
@@ -138,6 +144,7 @@ SETTINGS: Mapping[str, Allowed] = {
     "ent_coef": ("a number >= 0, auto, or auto_ and a number > 0", _is_temperature),
     "target_entropy": NUMBER,
     **dict.fromkeys(("pi", "qf"), SIZES),
+    **{field: _name(field) for field in ("activation", "nets", "controller")},
 }
 
 

@@ -37,8 +37,8 @@ RUNNING = (
 """what SB3's algorithms count"""
 CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
 """what belongs to the call of ``learn``, not to the run"""
-BY_NAME = ("ep_info_buffer", "ep_success_buffer", "action_space", "observation_space")
-"""what ``gather`` asks for by name, or what decides nothing"""
+BY_NAME = ("ep_info_buffer", "ep_success_buffer", "action_space", "observation_space", "controller")
+"""what ``gather`` asks for by name, what the calibration keeps, or what decides nothing"""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 NOISE = ("exploration_mat", "exploration_matrices")
 LOG = ("name_to_value", "name_to_count", "name_to_excluded")

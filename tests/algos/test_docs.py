@@ -4,25 +4,132 @@ import re
 from pathlib import Path
 
 import pytest
+import torch as th
+
+from acc_rl import ACCSAC
+from acc_rl.nn.head import Law
+from acc_rl.runs.state import fingerprints, require_declared
 
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "own_algorithm.md").read_text(), flags=re.DOTALL)
+
+
+def blocks(page, heading=""):
+    """The Python examples of a page, or of one of its sections"""
+    text = (DOCS / page).read_text()
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
+    return re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+
+
+def run(block):
+    th.manual_seed(0)
+    names = {"__name__": "example"}
+    exec(block, names)
+    return names
 
 
 def test_value_error_of_sb3s_own_sac(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "getting_started.md").read_text(), flags=re.DOTALL)
-    (block,) = [block for block in blocks if "ValueErrorCallback" in block]
+    (block,) = [block for block in blocks("getting_started.md") if "ValueErrorCallback" in block]
     exec(block.replace("10_000", "2_200").replace('"Pendulum-v1",', '"Pendulum-v1", gradient_steps=0,'), {})
     (row,) = (tmp_path / "value_error.jsonl").read_text().splitlines()
     assert '"pairs": 1000' in row
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["any critic", "other names"])
-def test_recipe(block, tmp_path):
-    names = {"__name__": "recipe"}
-    exec(block, names)
+@pytest.mark.parametrize("block", blocks("extend.md"))
+def test_a_part_takes_less_than_30_lines(block):
+    assert len(block.splitlines()) < 30
+
+
+def test_a_controller_of_ones_own(tmp_path):
+    (block,) = blocks("extend.md", "A controller")
+    names = run(block)
+    model, start = names["model"], 2.5
+    controller = model.calibration.controller
+    assert isinstance(controller, names["Significant"])
+    # Pendulum costs at every step and a fresh critic says 0: each of the five updates takes a whole step downwards
+    assert controller.steps == 5
+    assert model.beta == pytest.approx(start - 5 * 0.1)
+    assert model.dropped_per_net == pytest.approx(5 - model.beta)
+    before = fingerprints(model)
+    controller.measured(type("Evidence", (), {"gap": 1.0, "error": 0.6}))  # within two standard errors
+    assert controller.steps == 5
+    controller.measured(type("Evidence", (), {"gap": 1.0, "error": 0.4}))
+    assert model.beta == pytest.approx(start - 4 * 0.1)
+    require_declared(model, before)  # what moved travels with the calibration, so a checkpoint has it
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model")
+    assert (loaded.beta, loaded.calibration.controller.steps) == (model.beta, 6)
+    assert type(loaded.calibration.controller).__name__ == "Significant"
+
+
+def test_a_knob_of_ones_own(tmp_path):
+    (block,) = blocks("extend.md", "A knob")
+    model = run(block)["model"]
+    knob, atoms = model.calibration.knob, th.tensor([[[1.0]], [[4.0]]])
+    assert [knob(Law(atoms), beta).atoms.item() for beta in (0.0, 0.5, 1.0)] == [1.0, 1.75, 2.5]
+    assert 0 < model.beta < 0.5  # the critic overestimates
+    batch = model.replay_buffer.sample(64)
+    low, high = (targets(model, batch, beta) for beta in (0.0, 1.0))
+    assert (low <= high).all()
+    assert (low < high).any()
+    model.save(tmp_path / "model")
+    plain = type(model).load(tmp_path / "model", controller="fixed")
+    sac = ACCSAC.load(tmp_path / "model", controller="fixed", bias={})
+    assert plain.beta == sac.beta == 0
+    assert th.equal(targets(plain, batch), targets(sac, batch))
+
+
+def targets(model, batch, beta=None):
+    """The means of the targets, with the same noise each time"""
+    th.manual_seed(1)
+    with th.no_grad():
+        return model.td_target(batch, model.beta if beta is None else beta).mean()
+
+
+def test_a_head_of_ones_own():
+    (block,) = blocks("extend.md", "A head")
+    model = run(block)["model"]
+    batch = model.replay_buffer.sample(64)
+    with th.no_grad():
+        z = model.critic(batch.observations, batch.actions)
+        estimate = model.value_estimate(batch.observations, batch.actions)
+        target = model.td_target(batch, 0.0)
+    assert z.shape == (2, 64, 2)
+    assert estimate.allclose(z[..., 0].mean(dim=0), atol=1e-4)
+    assert target.atoms.shape == (64, 2)
+    # the two learned numbers are what the likelihood wants: 1/2 ((y - mean) / std)^2 + log std + log(2 pi) / 2
+    mean, std = z[..., :1], z[..., 1:].exp()
+    expected = (((target.atoms - mean) / std).square() / 2 + std.log() + 0.9189385).mean()
+    assert model.head.loss(z, target).item() == pytest.approx(expected.item(), rel=1e-4)
+    worse = model.head.loss(z + 5, target), model.head.loss(z - 3, target)
+    assert model.head.loss(z, target) < min(worse)
+    assert model.calibration.last_update == 400
+
+
+def test_a_net_of_ones_own(tmp_path):
+    (block,) = blocks("extend.md", "A net")
+    names = run(block)
     model = names["model"]
+    nets = model.critic.ensemble.nets
+    assert [type(net) for net in nets] == [names["Fourier"]] * 2
+    x = th.randn(3, 4)
+    phase = nets[0].projection(x)
+    assert th.equal(model.critic.ensemble(x)[0], nets[0].out(th.cat([phase.sin(), phase.cos()], dim=1)))
+    # two more critic updates, after the second of which the targets follow
+    online, target = (critic.ensemble.nets[0].projection.weight for critic in (model.critic, model.critic_target))
+    before, followed = online.detach().clone(), target.detach().clone()
+    model.train(2, batch_size=16)
+    assert not th.equal(online, before)
+    assert target.allclose(followed.lerp(online, model.tau), atol=1e-6)
+    assert model.calibration.last_update == 400
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model")
+    assert th.equal(loaded.critic.ensemble(x), model.critic.ensemble(x))
+
+
+@pytest.mark.parametrize("block", blocks("extend.md", "An algorithm"), ids=["any critic", "other names"])
+def test_an_algorithm_of_ones_own(block, tmp_path):
+    model = run(block)["model"]
     assert model.calibration.controller.scale > 0
     assert model.beta != 0
     # the targets are shifted: beta at its two ends gives two different losses on the same weights and batch
@@ -40,4 +147,3 @@ def test_recipe(block, tmp_path):
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model")
     assert loaded.beta == ends[1]
-    assert len(block.split("class ")[1].split("\n\n\n")[0].splitlines()) < 30

@@ -72,6 +72,13 @@ def test_mixes_grow_with_beta(one, other, n, seed):
     assert (mix_with_min(q, low) <= mix_with_min(q, high) + 1e-12).all()
 
 
+@pytest.mark.parametrize("knob", [Truncate.of(2, 3), MixWithMin(), Shift.of(0.99), Shift.of(0.99, each=True)])
+def test_weighted_atoms_are_refused(knob):
+    z = th.randn(2, 4, 3)
+    with pytest.raises(ValueError, match="have weights"):
+        knob(Law(z, th.full_like(z, 1 / 3)), 0.0)
+
+
 def test_negative_d_drops_the_smallest():
     z = th.tensor([[[1.0, 5.0]], [[4.0, 2.0]]])
     assert truncated(z, -0.5).tolist() == [[2, 4, 5]]

@@ -100,6 +100,9 @@ OUTSIDE = {
     "max_grad_norm": (-1.0,),
     "pi": ((0,), (-3,)),
     "qf": ((16, 0),),
+    "activation": ("gelu",),
+    "nets": ("bro", len),
+    "controller": ("bandit", object()),
 }
 
 
