@@ -150,7 +150,8 @@ class RunSpec:
     seed: int = 0
     """decides everything random"""
     n_envs: int = 1
-    """parallel envs to learn from"""
+    """parallel envs to learn from; a round of training then follows n_envs * train_freq env steps, so that gradient steps
+    per env step fall to 1/n_envs unless --gradient-steps is -1 (as many as env steps)"""
     eval_every: int = 5000
     """env steps between two evaluations (the paper: 1000)"""
     eval_episodes: int = 10
