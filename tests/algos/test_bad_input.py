@@ -6,6 +6,8 @@ import pytest
 from small import CONTINUOUS, OWN, env_class, make
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from acc_rl.algos.registry import REGISTRY
+
 
 @pytest.mark.parametrize("name", OWN)
 def test_unknown_env_and_wrong_action_space(name):
@@ -68,6 +70,20 @@ def test_range_beyond_the_atoms():
 def test_settings(name, kwargs, message):
     with pytest.raises(ValueError, match=message):
         make(name, "Pendulum-v1", **kwargs)
+
+
+@pytest.mark.parametrize("name", ["acc", "sac", "td3", "acc-ddpg"])
+def test_numbers_that_are_given_twice(name):
+    with pytest.raises(ValueError, match="n_critics is 3, but policy_kwargs has 2"):
+        make(name, "Pendulum-v1", n_critics=3, policy_kwargs={"n_critics": 2})
+    for kwargs in ({"policy_kwargs": {"n_critics": 3}}, {"n_critics": 3}):
+        model = REGISTRY[name].make("MlpPolicy", "Pendulum-v1", buffer_size=10, **kwargs)
+        assert model.policy_kwargs["n_critics"] == 3
+
+
+def test_atoms_that_are_given_twice():
+    with pytest.raises(ValueError, match="n_atoms is 7, but policy_kwargs has 9"):
+        make("acc", "Pendulum-v1", n_atoms=7, policy_kwargs={"n_atoms": 9})
 
 
 class Broken(gym.Env):
