@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
@@ -34,6 +34,14 @@ def descend(optimizer: th.optim.Optimizer | None, loss: th.Tensor) -> None:
     optimizer.step()
 
 
+def with_argument(policy_kwargs: dict[str, Any] | None, name: str, given: int | None, default: int) -> dict[str, Any]:
+    """``policy_kwargs`` with an argument of the algorithm, which may stand in either place"""
+    there = (policy_kwargs or {}).get(name, given)
+    if given is not None and there != given:
+        raise SettingError(f"{name} is {given!r}, but policy_kwargs has {there!r}: give one of them")
+    return {**(policy_kwargs or {}), name: default if there is None else there}
+
+
 class ActorCritic(Calibrated):
     """Per gradient step ``critic_updates`` critic updates, each on its own minibatch, then one actor update.
 
@@ -42,6 +50,7 @@ class ActorCritic(Calibrated):
 
     critic: EnsembleCritic
     critic_target: EnsembleCritic
+    default_n_critics: ClassVar[int] = 2
     state_attributes = (*Calibrated.state_attributes, "_n_critic_updates")
 
     def __init__(
@@ -50,7 +59,7 @@ class ActorCritic(Calibrated):
         env: GymEnv | str | None,
         learning_rate: float | Schedule,
         *,
-        n_critics: int,
+        n_critics: int | None = None,
         critic_updates: int = 1,
         normalize_observations: bool = False,
         reward_scaling: bool = False,
@@ -59,7 +68,7 @@ class ActorCritic(Calibrated):
     ) -> None:
         self.critic_updates, self.reward_scaling = critic_updates, reward_scaling
         self._n_critic_updates = 0
-        policy_kwargs = {"n_critics": n_critics, **(policy_kwargs or {})}
+        policy_kwargs = with_argument(policy_kwargs, "n_critics", n_critics, self.default_n_critics)
         if normalize_observations:
             policy_kwargs = {"normalize_observations": True, **policy_kwargs}
         super().__init__(policy, env, learning_rate, policy_kwargs=policy_kwargs, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -14,7 +15,14 @@ from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.type_aliases import (
+    GymEnv,
+    MaybeCallback,
+    PyTorchObs,
+    ReplayBufferSamples,
+    TrainFreq,
+    TrainFrequencyUnit,
+)
 from typing_extensions import Self
 
 from acc_rl.algos.buffers import SharedNStepReplayBuffer, SharedReplayBuffer
@@ -27,6 +35,9 @@ from acc_rl.core.errors import AccError, SettingError
 from acc_rl.core.settings import PAPER, BiasSettings
 from acc_rl.nn.allocator import keep_freed_memory
 from acc_rl.nn.knob import Knob
+
+MANY_ENVS = 8
+"""envs from which episodes that ended are no longer typical of all"""
 
 
 class Calibrated(OffPolicyAlgorithm):
@@ -132,6 +143,7 @@ class Calibrated(OffPolicyAlgorithm):
             self.optimize_memory_usage = False  # in SB3's sense, which makes ``learn`` mark ends that are none
         self.estimator = ModelEstimator(self)
         self._check_returns()
+        self._warn_of_many_envs()
         self.calibration = Calibration(knob, controller, self.bias, self.n_envs, self.gamma, self.n_steps)
 
     def _complete(self, knob: Knob, controller: Controller) -> BiasSettings:
@@ -152,6 +164,23 @@ class Calibrated(OffPolicyAlgorithm):
             if getattr(self.bias, name) == wanted and not there:
                 lacks = "entropy_bonus" if name == "returns" else "tail_value"
                 raise SettingError(f"bias.{name} is {wanted!r}, but {type(self).__name__} has no {lacks}")
+
+    def _warn_of_many_envs(self) -> None:
+        n, frequency = self.n_envs, self.train_freq
+        if n > MANY_ENVS and self.bias.tail != "bootstrap":
+            warnings.warn(
+                f"n_envs is {n} and bias.tail {self.bias.tail!r}: only ended episodes count, short ones first, "
+                "so that the critic seems to overestimate; use bias.tail='bootstrap'",
+                stacklevel=2,
+            )
+        if isinstance(frequency, TrainFreq) and frequency.unit == TrainFrequencyUnit.STEP:
+            done, collected = self.gradient_steps, frequency.frequency
+            if collected <= done < collected * n:
+                warnings.warn(
+                    f"n_envs is {n}: {done} gradient steps follow {collected * n} env steps, less than one per step; "
+                    "gradient_steps=-1 makes as many as env steps",
+                    stacklevel=2,
+                )
 
     def _choose_replay_buffer(self) -> bool:
         """The frugal ones, where SB3 would take its own"""
@@ -222,13 +251,14 @@ class Calibrated(OffPolicyAlgorithm):
         self._require_finite("action", buffer_action)
         for i, final in transition[-1].items():
             self._require_finite("final observation", final, env=i)
-        self._require_finite("observation", new_obs if normalizer is None else normalizer.get_original_obs())
+        after = new_obs if normalizer is None else normalizer.get_original_obs()
+        self._require_finite("observation", after)
         self._require_finite("reward", transition[2])
         self.largest_reward = max(self.largest_reward, float(np.abs(reward).max()))
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         self._stored_at = self.num_timesteps
         warm_up = self.num_timesteps <= self.learning_starts
-        self.calibration.observe(self.estimator, warm_up, *transition)
+        self.calibration.observe(self.estimator, warm_up, transition, after)
 
     def _require_finite(self, what: str, values: Observations, env: int | None = None) -> None:
         """Stop before a NaN enters the replay buffer, and say what it was and where."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import torch as th
 
 from acc_rl.core.controller import Calibrating, Controller, Evidence
-from acc_rl.core.episodes import Episodes, Estimator, Pairs, clustered
+from acc_rl.core.episodes import Episodes, Estimator, Observations, Pairs, clustered
 from acc_rl.core.errors import AccError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
@@ -28,6 +29,7 @@ class Calibration:
     ) -> None:
         self.knob, self.controller, self.settings = knob, controller, settings
         self.episodes = Episodes(n_envs, gamma, n_steps)
+        self.n_envs, self.bootstraps = n_envs, settings.tail == "bootstrap"
         self.clock, self.last_update = 0, 0
         """env steps seen, over all calls of ``learn``, and when a gap was measured last"""
         self.measured: dict[str, float] = {}
@@ -47,12 +49,18 @@ class Calibration:
 
     def reset(self, n_envs: int) -> None:
         """The envs were reset: the ends of open episodes will not come."""
+        self.n_envs = n_envs
         self.episodes.forget_open(n_envs)
 
     # --- measuring ---
 
-    def observe(self, critic: Estimator, warm_up: bool, *transition: Any) -> None:
-        """One step of every env, as ``Episodes.add`` takes it; ``warm_up``: with random actions"""
+    def observe(
+        self, critic: Estimator, warm_up: bool, transition: tuple[Any, ...], observations: Observations
+    ) -> None:
+        """One step of every env, as ``Episodes.add`` takes it, and what is observed after it.
+
+        ``warm_up``: its actions were random.
+        """
         self.controller.advance()
         self.clock += len(transition[2])
         if warm_up and self.settings.warm_up == "skip":
@@ -60,11 +68,16 @@ class Calibration:
         ended = self.episodes.add(*transition)
         for episode in ended:
             self.controller.ended(float(episode.rewards.sum()), self.clock)
-        if ended and self.settings.due(self.clock, self.last_update):
-            self.measure(critic)
+        if (ended or self.bootstraps) and self.settings.due(self.clock, self.last_update):
+            self.measure(critic, observations)
 
-    def measure(self, critic: Estimator) -> None:
-        pairs = self.episodes.pairs(critic)
+    def measure(self, critic: Estimator, observations: Observations | None = None) -> None:
+        """Compare the critic with the stored episodes; a tail that is bootstrapped lets open ones count up to now."""
+        assert self.settings.pairs_kept is not None
+        kept_steps, new = self.settings.pairs_kept // self.n_envs, self.clock - self.last_update
+        steps = kept_steps + math.ceil(new / self.n_envs)
+        recent = self.episodes.recent(steps, observations) if self.bootstraps else self.episodes.episodes
+        pairs = self.episodes.pairs(critic, recent)
         assert pairs is not None
         kept = pairs.without_tail(self.settings.dropped_tail)
         if not len(kept):
@@ -77,12 +90,14 @@ class Calibration:
             self.last_update = self.clock
             if self._at_limit and not was_at_limit:
                 self._warn_at_limit()
-        assert self.settings.pairs_kept is not None
-        self.episodes.trim(self.settings.pairs_kept)
+        if self.bootstraps:
+            self.episodes.episodes = self.episodes.recent(kept_steps)
+        else:
+            self.episodes.trim(self.settings.pairs_kept)
 
     def _evidence(self, critic: Estimator, pairs: Pairs) -> Evidence:
         """The gap as the settings say, and beside it for the log the soft one and the full one."""
-        returns = pairs.returns(self.settings.returns == "soft", self.settings.tail == "bootstrap")
+        returns = pairs.returns(self.settings.returns == "soft", self.bootstraps)
         q, mean_return = pairs.estimates, float(returns.mean())
         gap, error = clustered(returns - q, pairs.episode)
         found = {"gap": gap, "gap_error": error, "mean_q": float(q.mean()), "mean_return": mean_return}

@@ -13,6 +13,7 @@ from torch import nn
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import chosen
+from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Head, Law, Quantiles, Scalar
 from acc_rl.nn.knob import Knob, MixWithMin, Truncate
 
@@ -22,6 +23,7 @@ class GreedyQ(Calibrated):
 
     action_space_type = spaces.Discrete
     default_controller = "fixed"
+    default_bias = BiasSettings(tail="bootstrap")  # exploration takes actions that the critic does not count on
     max_grad_norm: float | None
     head: Head
 

@@ -78,6 +78,11 @@ class ModelEstimator:
         own = getattr(self.model, "tail_value", None)
         return self.units * self._batched(own or (lambda obs: self.value(obs, self.act(obs)[0])), observations)
 
+    def greedy(self, observations: Observations) -> Floats | None:
+        if not (hasattr(self.model, "q_net") or hasattr(self.model, "quantile_net")):
+            return None
+        return self._batched(lambda obs: self.act(obs)[0], observations)
+
     def scale_rewards(self, rewards: Floats) -> Floats:
         """The critic learns from rewards that VecNormalize scales when they are sampled"""
         normalizer = self.model.get_vec_normalize_env()

@@ -31,10 +31,9 @@ class SAC(SoftActorCritic):
         learning_rate: float | Schedule = 3e-4,
         *,
         learning_starts: int = 5000,
-        n_critics: int = 2,
         **kwargs: Any,
     ) -> None:
-        super().__init__(policy, env, learning_rate, learning_starts=learning_starts, n_critics=n_critics, **kwargs)
+        super().__init__(policy, env, learning_rate, learning_starts=learning_starts, **kwargs)
 
     def make_head(self) -> Head:
         return Scalar(factor=0.5)

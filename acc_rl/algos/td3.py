@@ -44,12 +44,11 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         *,
         learning_starts: int = 5000,
         batch_size: int = 100,
-        n_critics: int = 2,
         exploration_noise: float = 0.1,
         **kwargs: Any,
     ) -> None:
         self.exploration_noise = exploration_noise
-        kwargs.update(learning_starts=learning_starts, batch_size=batch_size, n_critics=n_critics)
+        kwargs.update(learning_starts=learning_starts, batch_size=batch_size)
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def check_settings(self) -> None:
@@ -110,18 +109,19 @@ class ACCTD3(TD3):
 class DDPG(TD3):
     """DDPG: one critic, no delay, no target noise."""
 
+    default_n_critics = 1
+
     def __init__(
         self,
         policy: Any,
         env: GymEnv | str | None,
         learning_rate: float | Schedule = 1e-3,
         *,
-        n_critics: int = 1,
         policy_delay: int = 1,
         target_policy_noise: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        kwargs.update(n_critics=n_critics, policy_delay=policy_delay, target_policy_noise=target_policy_noise)
+        kwargs.update(policy_delay=policy_delay, target_policy_noise=target_policy_noise)
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_knob(self) -> Knob:

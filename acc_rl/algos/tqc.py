@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
+from acc_rl.algos.actor_critic import with_argument
 from acc_rl.algos.policies import QuantileCnnPolicy, QuantileMultiInputPolicy, QuantilePolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.core.errors import SettingError
@@ -17,6 +18,8 @@ from acc_rl.nn.knob import Knob, Truncate
 class _QuantileCritics(SoftActorCritic):
     """Soft actor-critic, ``Quantiles``, ``Truncate``: the two algorithms differ in their controller alone."""
 
+    default_n_critics = 5
+    default_n_atoms: ClassVar[int] = 25
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": QuantilePolicy,
         "CnnPolicy": QuantileCnnPolicy,
@@ -30,13 +33,12 @@ class _QuantileCritics(SoftActorCritic):
         learning_rate: float | Schedule = 3e-4,
         *,
         learning_starts: int = 5000,
-        n_critics: int = 5,
-        n_atoms: int = 25,
+        n_atoms: int | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs.update(learning_starts=learning_starts, n_critics=n_critics)
-        kwargs["policy_kwargs"] = {"n_atoms": n_atoms, **(policy_kwargs or {})}
+        kwargs.update(learning_starts=learning_starts)
+        kwargs["policy_kwargs"] = with_argument(policy_kwargs, "n_atoms", n_atoms, self.default_n_atoms)
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_head(self) -> Head:

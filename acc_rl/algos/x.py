@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
-from acc_rl.algos.actor_critic import BOUND
+from acc_rl.algos.actor_critic import BOUND, with_argument
 from acc_rl.algos.policies import XCnnPolicy, XMultiInputPolicy, XPolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.core.settings import BiasSettings
@@ -38,8 +38,7 @@ class ACCX(SoftActorCritic):
         learning_rate: float | Schedule = 1e-3,
         *,
         learning_starts: int = 5000,
-        n_critics: int = 2,
-        n_atoms: int = 101,
+        n_atoms: int | None = None,
         ent_coef: str | float = "auto_0.1",
         normalize_observations: bool | None = None,
         reward_scaling: bool = True,
@@ -48,9 +47,9 @@ class ACCX(SoftActorCritic):
     ) -> None:
         if normalize_observations is None:
             normalize_observations = policy == "MlpPolicy" and not kwargs.get("use_sde", False)
-        kwargs.update(learning_starts=learning_starts, n_critics=n_critics, ent_coef=ent_coef)
+        kwargs.update(learning_starts=learning_starts, ent_coef=ent_coef)
         kwargs.update(normalize_observations=normalize_observations, reward_scaling=reward_scaling)
-        kwargs["policy_kwargs"] = {"n_atoms": n_atoms, **(policy_kwargs or {})}
+        kwargs["policy_kwargs"] = with_argument(policy_kwargs, "n_atoms", n_atoms, 101)
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_head(self) -> Head:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -34,6 +34,9 @@ class Estimator(Protocol):
 
     def tail(self, observations: Observations) -> Floats:
         """Q(s, a) of a fresh action where a time limit cut the episode, without its bonus"""
+
+    def greedy(self, observations: Observations) -> Array | None:
+        """The action that ``tail`` takes, where exploration takes others; None where a policy is learned"""
 
     def scale_rewards(self, rewards: Floats) -> Floats:
         """Rewards on the scale that the critic learns from"""
@@ -85,9 +88,17 @@ class Episode:
     """ended by a time limit, not by the task"""
     estimates: Floats
     """Q(s_t, a_t) when the pair was collected; NaN where nobody asked for it"""
+    end: int
+    """number of its last step, as all envs are counted"""
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def latest(self, n: int) -> Episode:
+        """Its last n steps"""
+        last = slice(-n, None)
+        arrays = {name: getattr(self, name)[last] for name in ("actions", "rewards", "estimates")}
+        return replace(self, observations=index_observations(self.observations, last), **arrays)
 
 
 @dataclass(frozen=True)
@@ -99,11 +110,11 @@ class Pairs:
     bonus: Floats
     """the discounted entropy bonus of the steps after the first, to the end of the episode"""
     tail: Floats
-    """gamma^(T-t) * Q(s_T) where a time limit cut the episode, else 0"""
+    """gamma^(u-t) * (Q(s_u) - R_u): at u a time limit cut the episode (R_u = 0), or the action is not greedy; else 0"""
     tail_bonus: Floats
-    """the bonus at s_T, discounted alike"""
+    """the bonus at s_u, discounted alike"""
     weight: Floats
-    """gamma^(T-t) where a time limit cut the episode, else 0"""
+    """gamma^(u-t), 0 where the episode terminated before"""
     estimates: Floats
     """Q(s, a)"""
     episode: npt.NDArray[np.int64]
@@ -112,7 +123,7 @@ class Pairs:
     """steps from the pair to a time limit; very many where the episode terminated"""
 
     def returns(self, soft: bool = False, bootstrap: bool = False) -> Floats:
-        """R(s, a), with the entropy bonus and the critic's value of what follows a time limit if asked for"""
+        """R(s, a), with the entropy bonus and the critic's value of what its policy did not do itself if asked for"""
         total = self.plain + self.bonus * soft + (self.tail + self.tail_bonus * soft) * bootstrap
         return np.asarray(total, dtype=np.float64)
 
@@ -142,6 +153,8 @@ class Episodes:
     def __init__(self, n_envs: int, gamma: float, n_steps: int = 1) -> None:
         self.gamma, self.n_steps = gamma, n_steps
         self.episodes: list[Episode] = []
+        self.steps = 0
+        """of every env"""
         self.forget_open(n_envs)
 
     def forget_open(self, n_envs: int) -> None:
@@ -164,13 +177,14 @@ class Episodes:
     ) -> list[Episode]:
         """One step of every env; the episodes that ended. ``final_observations[i]`` is s_T of an env that ended."""
         done = []
+        self.steps += 1
         # rows are copied: many vectorised envs write the next step into the same memory
         for i, steps in enumerate(self._open):
             row = copied(index_observations(observations, i))
             q = math.nan if estimates is None else float(estimates[i])
             steps.append((row, np.array(actions[i]), float(rewards[i]), q))
             if ended[i]:
-                done.append(_close(steps, final_observations[i], bool(truncated[i])))
+                done.append(_close(steps, final_observations[i], bool(truncated[i]), self.steps))
                 self._open[i] = []
         self.episodes += done
         return done
@@ -178,7 +192,7 @@ class Episodes:
     def cut(self, index: int, final: Observations) -> None:
         """Close the open episode of one env as if a time limit had cut it at ``final``."""
         if self._open[index]:
-            self.episodes.append(_close(self._open[index], final, True))
+            self.episodes.append(_close(self._open[index], final, True, self.steps))
             self._open[index] = []
 
     def trim(self, pairs_kept: int) -> None:
@@ -189,47 +203,67 @@ class Episodes:
             oldest += 1
         del self.episodes[:oldest]
 
-    def pairs(self, critic: Estimator, estimate: bool = True) -> Pairs | None:
-        """All stored pairs with what followed them, or None where there are none.
+    def recent(self, steps: int, observations: Observations | None = None) -> list[Episode]:
+        """The last ``steps`` steps of every env; episodes that are open are cut at ``observations``, if given.
+
+        What counts is when a pair was collected: among whole episodes the short ones would come first.
+        """
+        since = self.steps - steps
+        found = [e.latest(e.end - since) for e in self.episodes if e.end > since]
+        if observations is not None:
+            now = [(part[-steps:], index_observations(observations, i)) for i, part in enumerate(self._open) if part]
+            found += [_close(part, final, True, self.steps) for part, final in now]
+        return found
+
+    def pairs(self, critic: Estimator, episodes: list[Episode] | None = None, estimate: bool = True) -> Pairs | None:
+        """All pairs of the stored episodes, or of ``episodes``, with what followed them; None where there are none.
 
         ``estimate`` asks the critic for Q(s, a) now; otherwise it is what it was when the pair was collected.
         """
-        if not self.episodes:
+        episodes = self.episodes if episodes is None else episodes
+        if not episodes:
             return None
-        episodes, lengths = self.episodes, [len(e) for e in self.episodes]
+        lengths, truncated = np.array([len(e) for e in episodes]), np.array([e.truncated for e in episodes])
+        ends = np.cumsum(lengths)
         observations = join([e.observations for e in episodes], np.concatenate)
-        ends = np.cumsum(lengths)[:-1]
-        rewards = np.split(critic.scale_rewards(np.concatenate([e.rewards for e in episodes])), ends)
-        bonus = np.split(critic.bonus(observations) if critic.soft else np.zeros(sum(lengths)), ends)
-        tail, tail_bonus = self._tails(critic)
-        power = [self.gamma ** np.arange(n, 0, -1.0) * e.truncated for n, e in zip(lengths, episodes, strict=True)]
-        if estimate:
-            q = critic.values(observations, np.concatenate([e.actions for e in episodes]))
-        else:
-            q = np.concatenate([e.estimates for e in episodes])
-        left = [
-            np.arange(n, 0, -1) if e.truncated else np.full(n, 2**62) for n, e in zip(lengths, episodes, strict=True)
-        ]
+        actions = np.concatenate([e.actions for e in episodes])
+        rewards = critic.scale_rewards(np.concatenate([e.rewards for e in episodes]))
+        bonus = critic.bonus(observations) if critic.soft else np.zeros(len(rewards))
+        bonus = np.concatenate([discounted_bonus(b, self.gamma, self.n_steps) for b in np.split(bonus, ends[:-1])])
+        plain = np.concatenate([discounted_returns(r, self.gamma) for r in np.split(rewards, ends[:-1])])
+        tail, tail_bonus, weight = self._bootstrapped(critic, episodes, observations, actions, plain)
+        q = critic.values(observations, actions) if estimate else np.concatenate([e.estimates for e in episodes])
         return Pairs(
-            plain=np.concatenate([discounted_returns(r, self.gamma) for r in rewards]),
-            bonus=np.concatenate([discounted_bonus(b, self.gamma, self.n_steps) for b in bonus]),
-            tail=np.concatenate([w * value for w, value in zip(power, tail, strict=True)]),
-            tail_bonus=np.concatenate([w * value for w, value in zip(power, tail_bonus, strict=True)]),
-            weight=np.concatenate(power),
+            plain=plain,
+            bonus=bonus,
+            tail=tail,
+            tail_bonus=tail_bonus,
+            weight=weight,
             estimates=q,
             episode=np.repeat(np.arange(len(episodes)), lengths),
-            left=np.concatenate(left),
+            left=np.where(np.repeat(truncated, lengths), np.repeat(ends, lengths) - np.arange(len(q)), 2**62),
         )
 
-    def _tails(self, critic: Estimator) -> tuple[Floats, Floats]:
-        """Q and the bonus where a time limit cut, one number per episode, 0 where it terminated"""
-        tail, bonus = np.zeros(len(self.episodes)), np.zeros(len(self.episodes))
-        cut = np.array([e.truncated for e in self.episodes])
-        if critic.bootstraps and cut.any():
-            finals = join([e.final_observation for e in self.episodes if e.truncated], np.stack)
-            tail[cut] = critic.tail(finals)
-            bonus[cut] = critic.bonus(finals) if critic.soft else 0.0
-        return tail, bonus
+    def _bootstrapped(
+        self, critic: Estimator, episodes: Sequence[Episode], observations: Observations, actions: Array, plain: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """``tail``, ``tail_bonus`` and ``weight`` of all pairs: their returns stop after the first pair that is cut"""
+        lengths, index = np.array([len(e) for e in episodes]), np.arange(len(plain))
+        last = np.cumsum(lengths) - 1
+        limits = last[[e.truncated for e in episodes]]
+        cut, value, bonus = np.isin(index, limits), np.zeros(len(index)), np.zeros(len(index))
+        if critic.bootstraps and len(limits):
+            finals = join([e.final_observation for e in episodes if e.truncated], np.stack)
+            value[limits] = critic.tail(finals)
+            bonus[limits] = critic.bonus(finals) if critic.soft else 0.0
+        if critic.bootstraps and (greedy := critic.greedy(observations)) is not None:
+            explored = np.setdiff1d(np.flatnonzero(actions.reshape(-1) != greedy), last - lengths + 1)
+            if len(explored):
+                cut[explored - 1] = True
+                value[explored - 1] = critic.tail(index_observations(observations, explored)) - plain[explored]
+        stop = np.minimum.accumulate(np.where(cut | np.isin(index, last), index, len(index))[::-1])[::-1]
+        weight = np.power(self.gamma, stop - index + 1.0, dtype=np.float64) * cut[stop]
+        return weight * value[stop], weight * bonus[stop], weight
 
     # --- state: the steps of all episodes one after the other, so that thousands of short ones make few arrays ---
 
@@ -243,6 +277,7 @@ class Episodes:
             **_flat("open", _joined(steps, np.stack)),
             "truncated": np.array([e.truncated for e in self.episodes], bool),
             "lengths": np.array([len(e) for e in self.episodes], np.int64),
+            "ages": np.array([self.steps - e.end for e in self.episodes], np.int64),
             "open_lengths": np.array([len(steps) for steps in self._open], np.int64),
         }
 
@@ -253,9 +288,8 @@ class Episodes:
         for i, length in enumerate(state["lengths"].tolist()):
             part = {key: copied(index_observations(each, slice(start, start + length))) for key, each in stored.items()}
             last = copied(index_observations(final, i))
-            self.episodes.append(
-                Episode(**part, final_observation=last, truncated=bool(state["truncated"][i]))  # type: ignore[arg-type]
-            )
+            truncated, end = bool(state["truncated"][i]), self.steps - int(state["ages"][i])
+            self.episodes.append(Episode(**part, final_observation=last, truncated=truncated, end=end))  # type: ignore[arg-type]
             start += length
         lengths = state["open_lengths"].tolist()
         if len(lengths) != len(self._open):  # another number of envs starts with fresh episodes
@@ -309,8 +343,7 @@ def copied(observations: Observations) -> Observations:
     return np.array(observations)
 
 
-def _close(steps: list[tuple[Observations, Array, float, float]], final: Observations, truncated: bool) -> Episode:
+def _close(steps: Sequence[tuple[Any, ...]], final: Observations, truncated: bool, end: int) -> Episode:
     observations, actions, rewards, estimates = zip(*steps, strict=True)
-    return Episode(
-        join(observations, np.stack), np.stack(actions), np.array(rewards), final, truncated, np.array(estimates)
-    )
+    arrays = join(observations, np.stack), np.stack(actions), np.array(rewards)
+    return Episode(*arrays, final, truncated, np.array(estimates), end)

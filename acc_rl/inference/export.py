@@ -74,6 +74,8 @@ def export_onnx(policy: Policy, path: Path) -> float:
         raise AccError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
     if path.is_dir():
         raise AccError(f"{path} is a folder: name the file to write")
+    if path.suffix != ".onnx":
+        raise AccError(f"file is {path}, but must end in .onnx: ONNX is the one format that is written")
     space = policy.policy.observation_space
     if not isinstance(space, spaces.Box):
         raise AccError(f"a policy on {space} cannot be exported: only Box observations can")

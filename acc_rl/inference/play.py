@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from acc_rl.core.errors import AccError
+from acc_rl.store.files import PART
 
 
 def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
@@ -32,7 +33,9 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
 
     policy = load_policy(folder)
     env = envs.make(env_id, render_mode="human" if video is None else "rgb_array")
-    writer = _writer(video, env.metadata.get("render_fps", 30)) if video is not None else None
+    # beside the video until it is whole
+    part = None if video is None else video.with_name(PART + video.name)
+    writer = None if part is None else _writer(part, env.metadata.get("render_fps", 30))
     try:
         for episode_seed in evaluation_seeds(seed, AFTERWARDS, episodes):
             result: dict[str, Any] = {"return": 0.0, "length": 0}
@@ -42,10 +45,14 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
                 if writer is not None:
                     writer.append_data(_even(env.render()))
             yield result
+        if writer is not None and part is not None and video is not None:
+            writer.close()
+            part.replace(video)
     finally:
         env.close()
-        if writer is not None:
+        if writer is not None and part is not None:
             writer.close()
+            part.unlink(missing_ok=True)
 
 
 def _writer(path: Path, fps: int) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -130,33 +132,55 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The task; without a time limit of Gymnasium's its episodes have to end by themselves"""
+    """The task, whose faults are errors of one line"""
     try:
         env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
     except ImportError as error:
         raise EnvError(f"{env_id} cannot be imported: {' '.join(str(error).split())}") from None
-    return env if _limited(env) else Ends(env, env_id)
+    except (gym.error.Error, AccError):  # which say what is wrong
+        raise
+    except Exception as error:
+        raise EnvError(f"{env_id} cannot be made: {_cause(error)}; what it needs: register(..., kwargs=...)") from error
+    return Guarded(env, env_id)
 
 
-class Ends(gym.Wrapper[Any, Any, Any, Any]):
-    """An error where an episode goes on and on: evaluation would wait forever, and the bias rule needs ends."""
+def _cause(error: Exception) -> str:
+    """In one line, with the place in the env's code"""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(place.filename).name}, line {place.lineno})"
+
+
+class Guarded(gym.Wrapper[Any, Any, Any, Any]):
+    """Names env, step and cause where an env fails, its reward is no number, or an episode goes on and on.
+
+    Without an end, evaluation would wait forever.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], env_id: str) -> None:
         super().__init__(env)
-        self.env_id, self.length = env_id, 0
+        self.env_id, self.steps, self.length, self.limited = env_id, 0, 0, _limited(env)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         self.length = 0
-        return self.env.reset(**kwargs)
+        try:
+            return self.env.reset(**kwargs)
+        except Exception as error:
+            raise EnvError(f"{self.env_id}: its reset failed: {_cause(error)}, after {self.steps} steps") from error
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self.length += 1
-        if self.length > LONGEST:
+        self.steps, self.length = self.steps + 1, self.length + 1
+        if self.length > LONGEST and not self.limited:
             raise EnvError(
                 f"{self.env_id} has no time limit, and an episode has not ended after {LONGEST} steps: "
                 "register it with one, gymnasium.register(..., max_episode_steps=1000)"
             )
-        return self.env.step(action)
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as error:
+            raise EnvError(f"{self.env_id}: its step {self.steps} failed: {_cause(error)}") from error
+        if np.ndim(reward) or np.asarray(reward).dtype.kind not in "biuf":  # type: ignore[arg-type]
+            raise EnvError(f"{self.env_id}: the reward of its step {self.steps} is {reward!r}, but must be a number")
+        return observation, reward, terminated, truncated, info
 
 
 def _limited(env: gym.Env[Any, Any]) -> bool:
@@ -168,15 +192,13 @@ def _limited(env: gym.Env[Any, Any]) -> bool:
 
 
 def check(env_id: str) -> None:
-    """Whether the task can be made, learned, reset and closed: better to know before a run is set up"""
+    """Whether the task can be made, learned, reset, stepped and closed: better to know before a run is set up"""
     env = make(env_id)
     try:
         _check_spaces(env_id, env.observation_space, env.action_space)
+        env.action_space.seed(0)
         env.reset(seed=0)
-    except EnvError:
-        raise
-    except Exception as error:
-        raise EnvError(f"{env_id}: its reset failed: {type(error).__name__}: {error}") from error
+        env.step(env.action_space.sample())
     finally:
         env.close()
 

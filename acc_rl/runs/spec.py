@@ -32,7 +32,8 @@ def _is_temperature(value: Any) -> bool:
     return math.isfinite(number) and (number > 0 or (number == 0 and not text.startswith("auto_")))
 
 
-COUNT: Allowed = ("a whole number >= 1", lambda value: is_whole(value, 1))
+COUNT: Allowed = ("a whole number >= 1 and <= 10**12", lambda value: is_whole(value, 1, 10**12))
+COUNT_OF_ENVS: Allowed = ("a whole number >= 1 and <= 10,000", lambda value: is_whole(value, 1, 10_000))
 COUNT_OR_MINUS_ONE: Allowed = ("a whole number >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
 NUMBER: Allowed = ("a finite number", is_number)
 POSITIVE: Allowed = ("a finite number > 0", lambda value: is_number(value) and value > 0)
@@ -161,7 +162,8 @@ class RunSpec:
     seed: int = 0
     """decides everything random"""
     n_envs: int = 1
-    """parallel envs to learn from"""
+    """parallel envs to learn from; training then follows every n_envs * train_freq env steps, so that there are n_envs
+    times fewer gradient steps, unless --gradient-steps is -1 (as many as env steps)"""
     eval_every: int = 5000
     """env steps between two evaluations (the paper: 1000)"""
     eval_episodes: int = 10
@@ -181,6 +183,8 @@ class RunSpec:
         if self.env is not tyro.MISSING:  # which a file may leave to the command line
             object.__setattr__(self, "env", full_name(self.env))
         find(self.algo)
+        for name, cls in PARTS.items():
+            object.__setattr__(self, name, _part(name, cls, getattr(self, name)))
         _require(self, RUN)
 
     def as_dict(self) -> dict[str, Any]:
@@ -207,7 +211,8 @@ class RunSpec:
 
 
 RUN: Mapping[str, Allowed] = {
-    **dict.fromkeys(("steps", "n_envs", "eval_every", "eval_episodes", "log_every"), COUNT),
+    **dict.fromkeys(("steps", "eval_every", "log_every"), COUNT),
+    **dict.fromkeys(("n_envs", "eval_episodes"), COUNT_OF_ENVS),
     "seed": ("a whole number >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
     "threads": ("a whole number >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
     "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),
@@ -231,19 +236,24 @@ def task_bias(env: str) -> dict[str, Any]:
 
 def from_dict(content: Mapping[str, Any]) -> RunSpec:
     """A spec from JSON or TOML; an unknown name is an error that suggests the nearest."""
-    values = dict(content)
-    parts: dict[str, type[Any]] = {"settings": Settings, "bias": BiasSettings}
-    for name, cls in parts.items():
-        part = values.get(name, {})
-        if not isinstance(part, Mapping):
-            raise SettingError(f"{name} is {part!r}, but must be a table of settings")
-        _known(part, cls, f"{name}.")
-        values[name] = cls(**{key: _typed(cls, key, each, f"{name}.") for key, each in part.items()})
-    _known(values, RunSpec)
-    values = {key: each if key in parts else _typed(RunSpec, key, each) for key, each in values.items()}
+    _known(content, RunSpec)
+    values = {key: each if key in PARTS else _typed(RunSpec, key, each) for key, each in content.items()}
     if "env" not in values:
         raise SettingError("env is missing: name the task to learn")
     return RunSpec(**values)
+
+
+PARTS: Mapping[str, type[Any]] = {"settings": Settings, "bias": BiasSettings}
+
+
+def _part(name: str, cls: type[Any], value: Any) -> Any:
+    """Settings as they are, or from a mapping of what is given"""
+    if isinstance(value, cls):
+        return value
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{name} is {value!r}, but must be a table of settings, or {cls.__name__}")
+    _known(value, cls, f"{name}.")
+    return cls(**{key: _typed(cls, key, each, f"{name}.") for key, each in value.items()})
 
 
 def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import shutil
 import warnings
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from acc_rl.runs.callbacks import (
     ValueErrorCallback,
     python_number,
 )
-from acc_rl.runs.config import differences, finished
+from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.preflight import NoRoom, check_room
 from acc_rl.runs.progress import ProgressCallback, say
@@ -40,16 +39,12 @@ from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
-from acc_rl.store.files import PART, require_writable
-from acc_rl.store.lock import LOCK, exclusive
+from acc_rl.store.files import require_writable
+from acc_rl.store.lock import exclusive
 from acc_rl.store.policy import nets, policy_arguments, save_policy
 from acc_rl.store.records import Rows
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
-
-
-class RunExists(AccError):
-    """The folder is taken."""
 
 
 def train(
@@ -72,7 +67,7 @@ def train(
         raise AccError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console(markup=False)
     folder = Path(out) / spec.name
-    if not restart and _finished(folder, spec):
+    if not restart and is_finished(folder, spec):
         say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
     if not restart:
@@ -91,15 +86,22 @@ def train(
     except MemoryError as error:
         raise NoRoom(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
     check_room(model, spec.steps, folder)
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder) as free, StopRequest() as stop:
         if not free:
             raise RunExists(f"another process is training in {folder}: wait for it, or end it")
-        if restart or not _has_checkpoint(folder):  # nothing to go on from
-            _clear(folder, all_of_it=restart)
+        if restart or not has_checkpoint(folder):  # nothing to go on from
+            clear(folder, all_of_it=restart)
             # first of all, so that whatever a crash leaves is known to be this run
             records.write_json(folder / records.SPEC, spec.as_dict())
-        _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
+        try:
+            _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
+        except Exception as error:
+            tidy(error, folder, made, model.num_timesteps)
+            if (folder / records.TRACEBACK).exists():
+                say(console, f"an error at step {model.num_timesteps}: its traceback is {folder / records.TRACEBACK}")
+            raise
     return folder
 
 
@@ -154,7 +156,8 @@ class _Run:
         else:
             board.purge(done)
             say(self.console, f"{folder}: going on from step {done}")
-        (folder / records.RESULT).unlink(missing_ok=True)
+        for name in (records.RESULT, records.TRACEBACK):
+            (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
         first = model.num_timesteps
         try:
@@ -198,43 +201,6 @@ class _Run:
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
             f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
         )
-
-
-def _finished(folder: Path, spec: RunSpec) -> bool:
-    """Whether the folder holds all of this run; RunExists if it holds something else"""
-    if not (folder / records.SPEC).exists():
-        if folder.exists() and any(path.name != LOCK and not path.name.startswith(PART) for path in folder.iterdir()):
-            raise RunExists(f"{folder} exists but holds no run: use --restart to replace it, or another --out")
-        return False
-    there = records.read_json(folder / records.SPEC)
-    if differ := differences(there, spec):
-        raise RunExists(
-            f"{folder} holds a run with other settings ({', '.join(differ)}): "
-            "use --restart to begin it anew, or another --out"
-        )
-    steps = there.get("steps")
-    if not isinstance(steps, int) or spec.steps < steps:
-        raise RunExists(f"{folder} holds a run of {steps} steps: steps can only grow, {spec.steps} is less")
-    if finished(folder, spec):
-        return True
-    if (folder / records.RESULT).exists() and not _has_checkpoint(folder):
-        raise RunExists(f"{folder} holds a finished run, but no checkpoint to go on from: use --restart to begin anew")
-    return False
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    return any((folder / records.CHECKPOINTS).glob("step-*"))
-
-
-def _clear(folder: Path, all_of_it: bool) -> None:
-    """Remove what the folder holds, or what a run has written there"""
-    for path in sorted(folder.iterdir(), key=lambda each: each.name == records.SPEC):  # which says that it is a run's
-        if path.name == LOCK or not (all_of_it or path.name in records.OWN or path.name.startswith(PART)):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:

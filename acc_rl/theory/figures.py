@@ -51,7 +51,6 @@ def demonstrate(
     """Simulate both, with a progress bar; write their figures to ``out``."""
     for_walk, for_returns = np.random.default_rng(seed).spawn(2)
     simulated = theorem.biases(returns, repeats, for_returns)
-    out.mkdir(parents=True, exist_ok=True)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("walk", total=steps)
         walk = tabular.walk(
@@ -59,6 +58,7 @@ def demonstrate(
         )
         rows = list(bar.track(simulated, total=len(theorem.CASES) * len(returns), description="returns"))
         drawn = bar.add_task("figures", total=None)
+        out.mkdir(parents=True, exist_ok=True)
         paths = write(out, "theorem", theorem_chart(rows), [row.as_dict() for row in rows])
         paths += write(out, "tabular", tabular_chart(walk), walk_rows(walk))
         bar.update(drawn, total=1, completed=1)

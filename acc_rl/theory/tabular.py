@@ -32,6 +32,8 @@ SETTINGS = PAPER.merged(
 )
 """the library's values for a range of 1; episodes are short, so the rule looks ten times as often as in the paper"""
 START = 0
+LARGEST, MOST_SEEDS = 10**8, 10**4
+"""steps of all walks, which are kept in memory, and walks"""
 DRAWN = 1000
 """steps whose random numbers are drawn at once"""
 
@@ -214,8 +216,9 @@ def walk(
     progress: Callable[[int], None] = lambda step: None,
 ) -> Walk:
     """Q-learning, double Q-learning and ACC from the same random numbers, ``seeds`` times beside each other."""
-    _require("steps", steps, steps >= times, f">= {times}")
-    _require("walks", seeds, seeds >= 2, ">= 2 for a standard error")
+    _require("walks", seeds, 2 <= seeds <= MOST_SEEDS, f">= 2 for a standard error, and <= {MOST_SEEDS}")
+    most = LARGEST // seeds
+    _require("steps", steps, times <= steps <= most, f">= {times} and <= {most} with {seeds} walks")
     runs, acc = len(ALGORITHMS) * seeds, slice(2 * seeds, None)
     tables = Tables(task, runs, single=np.arange(runs) < seeds)
     calibrators = Calibrators(task, steps, seeds, settings)

@@ -21,6 +21,8 @@ from acc_rl.core.errors import AccError
 Floats: TypeAlias = npt.NDArray[np.float64]
 LARGEST_N = 1000
 """returns per estimate; the exact sum for uniform returns takes about a second there"""
+LARGEST = 10**8
+"""estimates per case, which are kept until their mean is taken"""
 CHUNK = 1 << 20
 """numbers drawn at once"""
 
@@ -193,7 +195,7 @@ def biases(returns: Sequence[int], repeats: int, rng: np.random.Generator) -> It
         raise AccError("returns is empty, but must name at least one number")
     for n in returns:
         _require("returns", n, 1 <= n <= LARGEST_N, f"whole numbers from 1 to {LARGEST_N}")
-    _require("repeats", repeats, repeats >= 2, ">= 2 for a standard error")
+    _require("repeats", repeats, 2 <= repeats <= LARGEST, f">= 2 for a standard error, and <= {LARGEST}")
     return _biases(returns, repeats, rng)
 
 

@@ -6,6 +6,8 @@ import pytest
 from small import CONTINUOUS, OWN, env_class, make
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from acc_rl.algos.registry import REGISTRY
+
 
 @pytest.mark.parametrize("name", OWN)
 def test_unknown_env_and_wrong_action_space(name):
@@ -28,7 +30,7 @@ def test_soft_returns_need_a_soft_critic(name):
 
 
 def test_quantile_range_beyond_the_atoms():
-    with pytest.raises(ValueError, match="up to 30 atoms would be dropped, but there are only n_quantiles=25"):
+    with pytest.raises(ValueError, match="would reach -25, but there are only n_atoms=25"):
         make("acc-qrdqn", "CartPole-v1", policy_kwargs={"n_quantiles": 25}, bias={"range": (0, 30)})
 
 
@@ -49,7 +51,7 @@ def test_dropped_per_net_that_rounds_to_everything():
 
 
 def test_range_beyond_the_atoms():
-    with pytest.raises(ValueError, match=r"bias.range is \(0.0, 5.0\): up to 5 atoms per net .* n_atoms=5"):
+    with pytest.raises(ValueError, match=r"bias.range=\(0, 5\): .* would reach 5, .* n_atoms=5"):
         make("acc", "Pendulum-v1", n_atoms=5)
 
 
@@ -58,7 +60,7 @@ def test_range_beyond_the_atoms():
     [
         ({"bias": {"lr": -1}}, r"bias\.lr is -1"),
         ({"bias": {"speed": 1}}, "unknown setting 'speed'"),
-        ({"critic_updates": 0}, "critic_updates is 0, but must be a whole number >= 1"),
+        ({"critic_updates": 0}, "critic_updates is 0, but must be an integer >= 1"),
         ({"critic_updates": 2.0}, "critic_updates is 2.0"),
         ({"n_critics": 0}, "n_critics is 0"),
         ({"n_atoms": 0}, "n_atoms is 0"),
@@ -68,6 +70,20 @@ def test_range_beyond_the_atoms():
 def test_settings(name, kwargs, message):
     with pytest.raises(ValueError, match=message):
         make(name, "Pendulum-v1", **kwargs)
+
+
+@pytest.mark.parametrize("name", ["acc", "sac", "td3", "acc-ddpg"])
+def test_numbers_that_are_given_twice(name):
+    with pytest.raises(ValueError, match="n_critics is 3, but policy_kwargs has 2"):
+        make(name, "Pendulum-v1", n_critics=3, policy_kwargs={"n_critics": 2})
+    for kwargs in ({"policy_kwargs": {"n_critics": 3}}, {"n_critics": 3}):
+        model = REGISTRY[name].make("MlpPolicy", "Pendulum-v1", buffer_size=10, **kwargs)
+        assert model.policy_kwargs["n_critics"] == 3
+
+
+def test_atoms_that_are_given_twice():
+    with pytest.raises(ValueError, match="n_atoms is 7, but policy_kwargs has 9"):
+        make("acc", "Pendulum-v1", n_atoms=7, policy_kwargs={"n_atoms": 9})
 
 
 class Broken(gym.Env):
@@ -131,5 +147,5 @@ def test_a_diverged_policy_is_named():
 def test_a_diverged_critic_is_named():
     model = make("acc", "Pendulum-v1", learning_starts=10_000)
     model.critic.ensemble.theta.data.fill_(np.nan)
-    with pytest.raises(ValueError, match="gap is nan at step 200: the critic or the returns are no longer finite"):
+    with pytest.raises(ValueError, match="gap is nan at step 200: "):
         model.learn(1000)

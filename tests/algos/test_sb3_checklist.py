@@ -68,6 +68,8 @@ SOFT_ONLY = {
     "soft returns and bootstrapped tail": {"bias": {**BIAS, "returns": "soft", "tail": "bootstrap"}},
 }
 DETERMINISTIC_ONLY = {"rare actor updates": {"policy_delay": 3}, "no exploration": {"exploration_noise": 0.0}}
+WHOLE = {**BIAS, "tail": "none"}
+"""whole episodes are kept; a bootstrapped tail cuts the oldest"""
 OPTIONS = {
     # one algorithm of each file for all options: the others differ in their bias rule alone
     "acc": ANY | ACTOR_CRITIC | SOFT_ONLY,
@@ -213,7 +215,7 @@ def test_hindsight(name):
 @every_algorithm
 def test_normalised_observations_and_rewards_are_compared_on_the_critics_scale(name):
     env = VecNormalize(make_vec_env(env_class(name), n_envs=1), norm_obs=True, norm_reward=True, clip_reward=1e9)
-    model = make(name, env, learning_starts=10_000, gamma=0.9)
+    model = make(name, env, learning_starts=10_000, gamma=0.9, bias=WHOLE)
     model.learn(400)
     raw = np.concatenate([e.rewards for e in model.calibration.episodes.episodes])
     assert raw.min() < -3  # the tracker keeps what the env gave
@@ -339,7 +341,7 @@ def test_load_without_env_predicts_and_can_take_new_bias_settings(name, tmp_path
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (3, 1)])
 @every_algorithm
 def test_load_with_another_number_of_envs(name, before, after, tmp_path):
-    model = make(name, make_vec_env(env_class(name), n_envs=before))
+    model = make(name, make_vec_env(env_class(name), n_envs=before), bias=WHOLE)
     model.learn(207)
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model", env=make_vec_env(env_class(name), n_envs=after))
@@ -410,7 +412,7 @@ def test_policy_saves_and_loads_alone(name, tmp_path):
 
 @every_algorithm
 def test_set_env_and_learning_again(name):
-    model = make(name, env_class(name)())
+    model = make(name, env_class(name)(), train_freq=1, bias=WHOLE)
     model.learn(205)
     model.set_env(env_class(name)())
     model.learn(45, reset_num_timesteps=False)

@@ -38,7 +38,52 @@ for name, (observations, actions) in ODD.items():
     gym.register(f"Odd{name}-v0", Odd, max_episode_steps=9, disable_env_checker=True, kwargs=kwargs)
 
 
+class Failing(Odd):
+    """Fails, at a step or when it is made; ``alive`` envs are made before those that fail."""
+
+    def __init__(self, what, size=None, alive=0):
+        super().__init__(BOX, BOX)
+        self.what, self.t = what, 0
+        MADE[what] = MADE.get(what, 0) + 1
+        self.fails = MADE[what] > alive
+        if what == "constructor":
+            raise RuntimeError("no\nlicence")
+
+    def step(self, action):
+        self.t += 1
+        if self.fails and self.what in ("first", "later") and self.t == (1 if self.what == "first" else 150):
+            raise ZeroDivisionError("division by zero")
+        reward = np.ones(2) if self.what == "reward" else 1.0
+        return BOX.sample(), reward, self.what == "later" and self.t % 9 == 0, False, {}
+
+
+class NeedsSize(Failing):
+    def __init__(self, size):
+        super().__init__("nothing")
+
+
+MADE = {}
+FAILING = {"needs": NeedsSize, "class": "gymnasium:NoSuchClass"}
+for name in ("constructor", "needs", "class", "first", "reward", "evaluation", "later"):
+    kwargs = {} if name in FAILING else {"what": "first" if name == "evaluation" else name}
+    if name == "evaluation":  # check makes one and training another
+        kwargs["alive"] = 10
+    options = {"max_episode_steps": 9, "disable_env_checker": True, "kwargs": kwargs}
+    gym.register(f"Fails-{name}-v0", FAILING.get(name, Failing), **options)
+
+
 WRONG = {
+    "constructor": (["train", "Fails-constructor-v0"], "Fails-constructor-v0 cannot be made: RuntimeError: no licence"),
+    "argument": (["train", "Fails-needs-v0"], "Fails-needs-v0 cannot be made: TypeError: NeedsSize.__init__() missing"),
+    "no such class": (["train", "Fails-class-v0"], "Fails-class-v0 cannot be made: AttributeError"),
+    "first step": (["train", "Fails-first-v0"], "Fails-first-v0: its step 1 failed: ZeroDivisionError: division"),
+    "reward": (["train", "Fails-reward-v0"], "Fails-reward-v0: the reward of its step 1 is array([1., 1.])"),
+    "steps": (["train", "Pendulum-v1", "--steps", "1e30"], f"steps is {int(1e30)}, but must be a whole number"),
+    "envs": (["train", "Pendulum-v1", "--n-envs", "1e6"], "n_envs is 1000000, but must be a whole number"),
+    "repeats": (["theorem", "--repeats", "1e13"], "repeats is 10000000000000, but must be"),
+    "walks": (["theorem", "--repeats", "10", "--walks", "1e9"], "walks is 1000000000, but must be"),
+    "walk": (["theorem", "--repeats", "10", "--steps", "1e12"], "steps is 1000000000000, but must be"),
+    "port": (["report", ".", "--watch", "--port", "99999"], "port is 99999, but must be"),
     "unknown module": (["train", "nosuch:Env-v0"], "nosuch:Env-v0 cannot be imported: No module named 'nosuch'"),
     "old env": (["train", "Hopper-v2"], "Hopper-v2 cannot be imported: The mujoco v2 and v3 based environments"),
     "device": (["train", "Pendulum-v1", "--device", "foo"], "device is 'foo', but must be auto, cpu, cuda or cuda:N"),
@@ -64,6 +109,38 @@ def test_one_line_that_names_it(words, message, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith(f"acc: error: {message}")
     assert list(tmp_path.iterdir()) == []
+
+
+SMALL = ["--learning-starts", "1000", "--pi", "8", "--qf", "8", "--n-critics", "2", "--buffer-size", "1000"]
+
+
+def fail(name, out, capsys, *words):
+    words = ["--steps", "300", "--eval-every", "100", "--eval-episodes", "1", *SMALL, *words]
+    assert main(["train", f"Fails-{name}-v0", *words, "--out", str(out)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    return told[0]
+
+
+def test_a_fault_before_the_first_step_leaves_nothing_behind(tmp_path, capsys):
+    """Here in the first evaluation, on an env of its own"""
+    MADE["first"] = 8
+    told = fail("evaluation", tmp_path / "a" / "b", capsys)
+    assert "Fails-evaluation-v0: its step 1 failed: ZeroDivisionError" in told
+    assert list(tmp_path.iterdir()) == []
+    MADE["first"] = 8
+    (tmp_path / "runs").mkdir()
+    fail("evaluation", tmp_path / "runs", capsys)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
+
+
+def test_a_fault_in_training_leaves_its_traceback_in_the_runs_folder(tmp_path, capsys):
+    told = fail("later", tmp_path, capsys)
+    assert "Fails-later-v0: its step 150 failed: ZeroDivisionError" in told
+    (folder,) = tmp_path.iterdir()
+    text = (folder / "traceback.txt").read_text()
+    assert text.startswith("at step 149\nTraceback")
+    assert 'raise ZeroDivisionError("division by zero")' in text
 
 
 def test_infinitely_many_steps(capsys):

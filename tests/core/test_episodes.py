@@ -220,3 +220,40 @@ def test_what_remains_is_at_most_pairs_kept(kept):
         play(episodes, [1, 1])
     episodes.trim(kept)
     assert episodes.n_pairs == min(14, kept - kept % 2)
+
+
+def test_open_episodes_count_up_to_now_and_go_on():
+    episodes = Episodes(2, 0.5)
+    finals = {1: np.array([9.0])}
+    for t in range(3):  # env 1 ends at its second step
+        obs = np.array([[t], [10.0 + t]])
+        episodes.add(obs, obs, [1.0, 2.0], [False, t == 1], [False, False], finals)
+    now = np.array([[3.0], [13.0]])
+    critic = Critic(first, tail=lambda s: 100 * s[:, 0])
+    pairs = episodes.pairs(critic, episodes.recent(3, now))
+    assert pairs.estimates.tolist() == [10, 11, 0, 1, 2, 12]
+    # env 0 is at 3 and env 1 at 13: the critic says what follows
+    expected = [3, 2, 1.75 + 300 / 8, 1.5 + 300 / 4, 1 + 300 / 2, 2 + 1300 / 2]
+    assert pairs.returns(bootstrap=True).tolist() == expected
+    two = episodes.pairs(critic, episodes.recent(2, now))
+    assert two.estimates.tolist() == [11, 1, 2, 12]
+    assert [len(e) for e in episodes.recent(2)] == [1]
+    other = Episodes(2, 0.5)
+    other.load_state_dict(episodes.state_dict())
+    assert other.pairs(critic, other.recent(2, now)).estimates.tolist() == [11, 1, 2, 12]
+    episodes.add(now, now, [5.0, 2.0], [True, False], [False, False], {0: now[0]})
+    assert [e.rewards.tolist() for e in episodes.episodes] == [[2, 2], [1, 1, 1, 5]]
+
+
+def test_a_bootstrapped_return_ends_before_the_first_action_that_is_not_greedy():
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 2, 4, 8], truncated=True)  # actions 0, 0.1, 0.2, 0.3
+    play(episodes, [1, 2, 4], start=10)
+    greedy = {0: 9.0, 1: 0.1, 2: 9.0, 3: 0.1 * 3, 10: 0.0, 11: 0.1, 12: 0.2}
+    critic = Critic(tail=lambda s: 100 * s[:, 0], greedy=lambda s: [greedy[int(x)] for x in s[:, 0]])
+    pairs = episodes.pairs(critic)
+    # at s = 2 another action was taken: Q(2) = 200; the first pair's own action may be any
+    expected = [1 + 2 / 2 + 200 / 4, 2 + 200 / 2, 4 + 8 / 2 + 400 / 4, 8 + 400 / 2, 3, 4, 4]
+    assert pairs.returns(bootstrap=True).tolist() == expected
+    assert pairs.returns().tolist() == [4, 6, 8, 8, 3, 4, 4]
+    assert pairs.weight.tolist() == [0.25, 0.5, 0.25, 0.5, 0, 0, 0]

@@ -12,6 +12,7 @@ import pytest
 from kit import QUIET, tiny
 
 from acc_rl.commands.main import main
+from acc_rl.core.errors import AccError
 from acc_rl.inference.export import export_onnx
 from acc_rl.inference.policy import load_policy
 from acc_rl.runs.resume import CheckpointCallback
@@ -185,8 +186,26 @@ def test_export_to_a_folder(tmp_path, capsys):
     (tmp_path / "there").mkdir()
     assert main(["export", str(folder), str(tmp_path / "there")]) == 2
     assert "there is a folder: name the file to write" in capsys.readouterr().err
+    assert main(["export", str(folder), str(tmp_path / "policy.pt")]) == 2
+    assert "policy.pt, but must end in .onnx" in capsys.readouterr().err
     assert main(["export", str(folder), str(tmp_path / "policy.onnx")]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "run", "there"]
+
+
+def test_a_video_is_whole_or_not_there(tmp_path, monkeypatch, capsys):
+    folder = write(tmp_path / "run", "Frames-v0", "acc-dqn")
+    frames = []
+
+    def fail_at_the_third(frame):
+        frames.append(frame)
+        if len(frames) == 3:
+            raise AccError("no more frames")
+        return frame
+
+    monkeypatch.setattr("acc_rl.inference.play._even", fail_at_the_third)
+    assert main(["play", str(folder), "--video", str(tmp_path / "play.mp4")]) == 2
+    assert "no more frames" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(

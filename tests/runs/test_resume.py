@@ -41,7 +41,7 @@ VARIANTS = {
     "td3 hopper": tiny("Hopper-v5", "td3"),
     "acc-td3 2 envs": tiny(algo="acc-td3", n_envs=2, settings={"critic_updates": 2}),
     "acc-ddpg": tiny(algo="acc-ddpg"),
-    "acc-sac soft": tiny(algo="acc-sac", bias={"returns": "soft", "tail": "bootstrap"}),
+    "acc-sac soft 2 envs": tiny(algo="acc-sac", n_envs=2, bias={"returns": "soft", "tail": "bootstrap"}),
     "acc-dqn": tiny("CartPole-v1", "acc-dqn"),
     "acc-qrdqn": tiny("CartPole-v1", "acc-qrdqn"),
     "acc hopper": tiny("Hopper-v5"),

@@ -1,5 +1,6 @@
 import pytest
 
+from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments, from_dict
 from acc_rl.store.records import json_like
@@ -170,3 +171,18 @@ def test_what_does_something_is_not_refused():
     algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"pairs_kept": 9, "moving_average": 0.1}}))
     settings = {"use_sde": True, "sde_sample_freq": 4, "target_entropy": -1, "ent_coef": "auto_0.1"}
     assert algorithm_arguments(from_dict({"env": "Hopper", "settings": settings}))["sde_sample_freq"] == 4
+
+
+def test_settings_from_mappings():
+    spec = RunSpec("Hopper", settings={"batch_size": 64, "qf": [8, 8]}, bias={"lr": 0.2})
+    assert spec == RunSpec("Hopper", settings=Settings(batch_size=64, qf=(8, 8)), bias=BiasSettings(lr=0.2))
+    with pytest.raises(SettingError, match=r"unknown setting settings\.batchsize"):
+        RunSpec("Hopper", settings={"batchsize": 64})
+    with pytest.raises(SettingError, match="settings is 3"):
+        RunSpec("Hopper", settings=3)
+
+
+@pytest.mark.parametrize("name", ["steps", "eval_every", "log_every", "n_envs", "eval_episodes"])
+def test_numbers_too_large_to_be_meant(name):
+    with pytest.raises(SettingError, match=f"{name} is {10**30}, but must be a whole number"):
+        RunSpec("Hopper", **{name: 10**30})
