@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from kit import ALGORITHMS, Crash, digests, killed_until_done, run, tiny
+from kit import ALGORITHMS, Crash, at_step, crash, digests, killed_until_done, run, tiny
 from rich.console import Console
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
@@ -47,23 +47,6 @@ VARIANTS = {
     "acc hopper": tiny("Hopper-v5"),
     "acc Meta-World": tiny("metaworld/push-v3", eval_every=1000, bias={"start_step": 400}),
 }
-
-
-def at_step(monkeypatch, step, action):
-    """``action()`` in the middle of the first step at or after ``step``"""
-    original, done = Calibrated._store_transition, []
-
-    def store(self, *args):
-        if self.num_timesteps >= step and not done:
-            done.append(True)
-            action()
-        return original(self, *args)
-
-    monkeypatch.setattr(Calibrated, "_store_transition", store)
-
-
-def crash():
-    raise Crash
 
 
 @pytest.mark.parametrize("name", VARIANTS)
