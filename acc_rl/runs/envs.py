@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -23,6 +23,8 @@ def episode_seed(run_seed: int, stream: int, index: int, episode: int) -> int:
     return int(np.random.SeedSequence([run_seed, stream, index, episode]).generate_state(1)[0])
 
 
+OVER_EPISODES = ("NormalizeObservation", "NormalizeReward", "EpisodicLifeEnv")
+"""wrappers of Gymnasium and SB3 that carry state from one episode into the next"""
 LONGEST = 100_000
 """steps of an episode that no time limit ends"""
 
@@ -87,9 +89,17 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 return False
         returned = self._returned.hexdigest()
-        # positions of acc_rl 0.1 have no hash
+        # checkpoints written before there was a hash have none
         same = position.get("returned", returned) == returned
         return same and _equal(_arrays(self._observation), position["observation"])
+
+    def stateful_wrappers(self) -> list[str]:
+        """The names of the wrappers inside that are known to carry state from one episode into the next"""
+        return [
+            type(each).__name__
+            for each in _wrappers(self.env)
+            if any(base.__name__ in OVER_EPISODES for base in type(each).__mro__)
+        ]
 
 
 class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
@@ -181,11 +191,14 @@ class Ends(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _limited(env: gym.Env[Any, Any]) -> bool:
+    return any(isinstance(each, gym.wrappers.TimeLimit) for each in _wrappers(env))
+
+
+def _wrappers(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
+    """From the outermost on"""
     while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return True
+        yield env
         env = env.env
-    return False
 
 
 def check(env_id: str) -> None:
