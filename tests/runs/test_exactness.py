@@ -225,7 +225,7 @@ def test_callbacks_that_are_no_parts_are_named(tmp_path):
         learn(own_model(), tmp_path / "b", 40, [ValueErrorCallback()])
 
 
-def test_a_registered_env_that_normalizes_rewards_is_named_by_train(tmp_path, monkeypatch):
+def test_a_registered_env_with_state_over_episodes_is_named_by_train(tmp_path, monkeypatch):
     spec = tiny("Game-normalized-v0", eval_every=1000)
     with pytest.warns(UserWarning, match="cannot be resumed exactly because .* env wrapper NormalizeReward$"):
         crashed(spec, tmp_path, monkeypatch)
@@ -348,7 +348,7 @@ def test_declared_state_that_is_no_data_is_an_error_with_its_name(tmp_path):
 
 
 @pytest.mark.parametrize("n_envs", [1, 2])
-def test_ornstein_uhlenbeck_noise_and_vec_monitor_resume_exactly(n_envs, tmp_path):
+def test_ornstein_uhlenbeck_noise_with_a_vec_monitor_resumes_exactly(n_envs, tmp_path):
     def make():
         noise = OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))
         venv = VecMonitor(DummyVecEnv([partial(seeded, i) for i in range(n_envs)]))
@@ -417,9 +417,12 @@ class SavesItself(Counts):
         self.seen = int(state["times"])
 
 
-def test_a_controller_of_ones_own_resumes_exactly_or_is_an_error_with_its_name(tmp_path):
-    for cls in (Declares, SavesItself):
-        _, parts = resumes_exactly(lambda cls=cls: own_model(controller=cls()), tmp_path / cls.__name__, 220, 177)
-        assert parts.calibration.controller.seen == 3
+@pytest.mark.parametrize("cls", [Declares, SavesItself])
+def test_a_controller_of_ones_own_resumes_exactly(cls, tmp_path):
+    _, parts = resumes_exactly(lambda: own_model(controller=cls()), tmp_path, 220, 177)
+    assert parts.calibration.controller.seen == 3
+
+
+def test_state_of_a_controller_that_is_not_declared_is_an_error_with_its_name(tmp_path):
     with pytest.raises(UndeclaredState, match=r"controller\.seen of ACC has changed .* the controller's stored"):
-        learn(own_model(controller=Counts()), tmp_path / "undeclared", 120)
+        learn(own_model(controller=Counts()), tmp_path, 120)
