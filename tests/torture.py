@@ -90,6 +90,8 @@ def tests() -> list[tuple[str, str, str, str, str]]:
                 "named in a warning at the start",
                 "named or looked_at",
             ),
+        ],
+        "runs/test_declared_state.py": [
             (
                 "state of algorithms, schedules and controllers, undeclared",
                 "%d cases",

@@ -2,60 +2,27 @@
 
 import threading
 import warnings
-from collections import deque
-from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch as th
 from kit import Crash, at_step, crash, digests, run, tiny
+from own_models import Game, learn, own_model, seeded
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from stable_baselines3.common.noise import ActionNoise, OrnsteinUhlenbeckActionNoise
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecFrameStack, VecMonitor
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecFrameStack
 
-from acc_rl import ACC
 from acc_rl.algos.buffers import SharedReplayBuffer
-from acc_rl.core.controller import Calibrating
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import DivergenceCallback, ValueErrorCallback
-from acc_rl.runs.resume import CheckpointCallback
-from acc_rl.runs.state import UndeclaredState
-from acc_rl.store.checkpoint import STATE, TENSORS, Checkpoints
 
 # --- the open episode is played again: all that it returned is compared ---
-
-
-class Game(gym.Env):
-    """Episodes of 50 steps that follow from seed and actions, but for what ``kept`` says."""
-
-    observation_space = gym.spaces.Box(-10, 10, (2,))
-    action_space = gym.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, kept="nothing"):
-        self.kept, self.resets, self.t = kept, 0, 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.resets, self.t = self.resets + 1, 0
-        return self.np_random.normal(size=2).astype(np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        observation, reward = np.array([np.sin(self.t), action[0]], np.float32), float(action[0])
-        if self.t == 2 and self.kept == "an observation on the way":
-            observation[0] = self.resets
-        if self.kept == "reward":
-            reward += self.resets
-        return observation, reward, False, self.t == 50, {}
 
 
 def normalized(**_):
     return gym.wrappers.NormalizeReward(Game())
 
 
-for kept in ("nothing", "an observation on the way", "reward"):
-    gym.register(f"Game-{kept.replace(' ', '-')}-v0", Game, max_episode_steps=1000, kwargs={"kept": kept})
 gym.register("Game-normalized-v0", normalized, max_episode_steps=1000)
 
 
@@ -110,37 +77,6 @@ def test_what_the_env_returned_is_compared_bit_for_bit(changed):
 
 
 # --- what may have state outside checkpoints is named when training starts ---
-
-
-def seeded(index=0, wrap=lambda env: env):
-    return envs.SeededEpisodes(wrap(gym.make("Game-nothing-v0")), 3, index)
-
-
-def own_model(cls=ACC, env=None, **settings):
-    small = {"learning_starts": 40, "batch_size": 8, "buffer_size": 200, "train_freq": 4, "seed": 3}
-    small |= {"policy_kwargs": {"net_arch": {"pi": [8], "qf": [8]}}, "bias": {"start_step": 60, "update_interval": 50}}
-    return cls("MlpPolicy", env or DummyVecEnv([seeded]), **{**small, **settings})
-
-
-def learn(model, folder, steps, callbacks=(), **options):
-    saver = CheckpointCallback(folder, every=20, **options)
-    done = saver.resume(model)
-    model.learn(steps - (done or 0), [saver.beginning, *callbacks, saver], reset_num_timesteps=done is None)
-    return model
-
-
-def same(a, b, step):
-    """Whether two folders have the same last checkpoint, bit for bit"""
-    names = [f"step-{step:012d}/{name}" for name in (STATE, TENSORS)]
-    return all((a / name).read_bytes() == (b / name).read_bytes() for name in names)
-
-
-def resumes_exactly(make, folder, steps=120, stop=77):
-    whole = learn(make(), folder / "whole", steps)
-    learn(make(), folder / "parts", stop)
-    parts = learn(make(), folder / "parts", steps)
-    assert same(folder / "whole", folder / "parts", steps)
-    return whole, parts
 
 
 class OwnNoise(ActionNoise):
@@ -242,187 +178,3 @@ def test_what_cannot_be_pickled_is_named(tmp_path):
     model.lock = threading.Lock()
     with pytest.warns(UserWarning, match="attribute lock, which cannot be pickled$"):
         learn(model, tmp_path, 40)
-
-
-# --- attributes of an algorithm of one's own ---
-
-
-class Keeping(ACC):
-    """Changes ``kept`` by what it learns, and learns by what it has kept."""
-
-    start = staticmethod(list)
-
-    def __init__(self, *args, **kwargs):
-        if (start := type(self).start()) is not Ellipsis:
-            self.kept = start
-        super().__init__(*args, **kwargs)
-
-    def change(self, x):
-        self.kept.append(x)
-
-    def number(self):
-        return sum(self.kept)
-
-    def train(self, gradient_steps, batch_size=100):
-        super().train(gradient_steps, batch_size)
-        self.change(self.largest_reward + self.num_timesteps)
-        with th.no_grad():
-            self.critic_target.ensemble.theta.mul_(float(1 - 1e-6 * self.number()))
-
-
-def changing(start, change, number):
-    return type("Kept", (Keeping,), {"start": staticmethod(start), "change": change, "number": number})
-
-
-def append(self, x):
-    self.kept = [*self.kept, x]
-
-
-def add_in_place(self, x):
-    self.kept += np.float32(x / 3)
-
-
-def first(self, x):
-    self.kept = x if self.kept is None else self.kept + x
-
-
-def first_float32(self, x):
-    self.kept = np.float32(x / 3) if self.kept is None else self.kept * 1.01
-
-
-def first_deque(self, x):
-    self.kept = deque(maxlen=3) if self.kept is None else self.kept
-    self.kept.append(np.float32(x / 3))
-
-
-def later(self, x):
-    self.kept = [*getattr(self, "kept", []), x]
-
-
-def total(self):
-    return sum(self.kept)
-
-
-def itself(self):
-    return self.kept if self.kept is None else float(self.kept * np.ones(1, np.float32)[0])
-
-
-KEPT = {
-    "a list": Keeping,
-    "another list each time": changing(list, append, total),
-    "an array": changing(lambda: np.zeros(3, np.float32), add_in_place, total),
-    "a deque": changing(lambda: deque(maxlen=5), Keeping.change, total),
-    "np.float32": changing(lambda: np.float32(0), add_in_place, itself),
-    "a number that was None": changing(lambda: None, first, itself),
-    "np.float32 that was None": changing(lambda: None, first_float32, itself),
-    "a deque that was None": changing(lambda: None, first_deque, total),
-    "a list that was not there": changing(lambda: ..., later, total),
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_state_that_is_not_declared_is_an_error_with_its_name(name, tmp_path):
-    with pytest.raises(UndeclaredState, match=f"kept of {KEPT[name].__name__} has changed"):
-        learn(own_model(KEPT[name]), tmp_path, 100)
-    assert Checkpoints(tmp_path).read().step == 40  # the last before training
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_state_that_is_declared_is_resumed_exactly(name, tmp_path):
-    attributes = (*KEPT[name].state_attributes, "kept")
-    declared = type("Declared", (KEPT[name],), {"state_attributes": attributes})
-    whole, parts = resumes_exactly(lambda: own_model(declared), tmp_path)
-    assert repr(parts.kept) == repr(whole.kept)
-    assert type(parts.kept) is type(whole.kept)
-    # before there is anything to keep
-    learn(own_model(declared), tmp_path / "early", 20)
-    learn(own_model(declared), tmp_path / "early", 120)
-    assert same(tmp_path / "whole", tmp_path / "early", 120)
-
-
-def test_declared_state_that_is_no_data_is_an_error_with_its_name(tmp_path):
-    attributes = (*Keeping.state_attributes, "kept")
-    cls = type("Odd", (Keeping,), {"state_attributes": attributes, "start": staticmethod(object)})
-    with pytest.raises(ValueError, match="/attributes/kept: a value of type object cannot be saved"):
-        learn(own_model(cls), tmp_path, 40)
-
-
-@pytest.mark.parametrize("n_envs", [1, 2])
-def test_ornstein_uhlenbeck_noise_with_a_vec_monitor_resumes_exactly(n_envs, tmp_path):
-    def make():
-        noise = OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))
-        venv = VecMonitor(DummyVecEnv([partial(seeded, i) for i in range(n_envs)]))
-        return own_model(env=venv, action_noise=noise, learning_starts=20)
-
-    resumes_exactly(make, tmp_path)
-
-
-# --- schedules and controllers ---
-
-
-class Counting:
-    """A learning rate that depends on how often it was asked for"""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, progress):
-        self.calls += 1
-        return 1e-3 / self.calls
-
-
-def counting_function():
-    counter = Counting()
-    return lambda progress: counter(progress)
-
-
-@pytest.mark.parametrize("make", [Counting, counting_function])
-def test_a_schedule_with_state_is_an_error_with_its_name(make, tmp_path):
-    with pytest.raises(UndeclaredState, match="learning_rate of ACC has changed"):
-        learn(own_model(learning_rate=make()), tmp_path, 60)
-
-
-def halving(progress):
-    return 1e-3 * (0.5 + 0.5 * progress)
-
-
-@pytest.mark.parametrize("schedule", [halving, lambda progress: 1e-3 * progress, partial(halving), 1e-3])
-def test_a_schedule_without_state_is_fine(schedule, tmp_path):
-    assert learn(own_model(learning_rate=schedule), tmp_path, 60).num_timesteps == 60
-
-
-class Counts(Calibrating):
-    """Turns beta by how many gaps it has seen"""
-
-    def begin(self, settings):
-        super().begin(settings)
-        self.seen = 0
-
-    def measured(self, evidence):
-        super().measured(evidence)
-        self.seen += 1
-        self.beta = self.clipped(self.beta + 0.01 * self.seen)
-
-
-class Declares(Counts):
-    stored = (*Calibrating.stored, "seen")
-
-
-class SavesItself(Counts):
-    def state_dict(self):
-        return {**super().state_dict(), "times": float(self.seen)}
-
-    def load_state_dict(self, state):
-        super().load_state_dict(state)
-        self.seen = int(state["times"])
-
-
-@pytest.mark.parametrize("cls", [Declares, SavesItself])
-def test_a_controller_of_ones_own_resumes_exactly(cls, tmp_path):
-    _, parts = resumes_exactly(lambda: own_model(controller=cls()), tmp_path, 220, 177)
-    assert parts.calibration.controller.seen == 3
-
-
-def test_state_of_a_controller_that_is_not_declared_is_an_error_with_its_name(tmp_path):
-    with pytest.raises(UndeclaredState, match=r"controller\.seen of ACC has changed .* the controller's stored"):
-        learn(own_model(controller=Counts()), tmp_path, 120)
