@@ -35,7 +35,7 @@ def unpack(text: bytes, tensors: bytes) -> Any:
     arrays = unpack_arrays(tensors)
     try:
         return _decode(json.loads(text), arrays)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise AccError(f"its state cannot be read: {type(error).__name__}: {error}") from None
 
 

@@ -472,10 +472,16 @@ def test_values_keep_their_types(value):
     assert (type(back), back, repr(back)) == (type(value), value, repr(value))
 
 
-@pytest.mark.parametrize("inside", [["O", "x"], ["<f4", "x"], ["nonsense", 1], ["<f4"], 3, ["<M8[s]", 1]])
-def test_numbers_that_are_none_are_refused(inside):
+NO_SCALARS = (["O", "x"], ["<f4", "x"], ["nonsense", 1], ["<f4"], 3, ["<M8[s]", 1], ["|i1", 300])
+NO_DEQUES = ([2**100, []], [-1, []], [3], [1, 2])
+
+
+@pytest.mark.parametrize(
+    "value", [*({"$scalar": each} for each in NO_SCALARS), *({"$deque": each} for each in NO_DEQUES), {"$set": [[]]}]
+)
+def test_marks_with_something_else_behind_them_are_refused(value):
     with pytest.raises(ValueError, match="its state cannot be read"):
-        tree.unpack(json.dumps({"$scalar": inside}).encode(), tree.pack_arrays({}))
+        tree.unpack(json.dumps(value).encode(), tree.pack_arrays({}))
 
 
 def test_what_is_no_data_is_not_packed():
