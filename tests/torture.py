@@ -1,6 +1,6 @@
 """The large form of the tests of resuming, and the table in docs/reliability.md.
 
-python tests/torture.py [--kills 60] [--write docs/reliability.md]
+python tests/torture.py [--kills 60] [--only TEXT] [--write docs/reliability.md]
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "runs"))
+sys.path.insert(0, str(Path(__file__).parent / "store"))
 
 import numpy as np
 import test_checkpoint as cases
@@ -29,8 +32,10 @@ from kit import ALGORITHMS, digests, killed_until_done, run, tiny
 from acc_rl.runs.provenance import cpu_name
 from acc_rl.store import records
 
+TESTS = Path(__file__).parent
 BEGIN, END = "<!-- torture: begin -->", "<!-- torture: end -->"
 READ = "the checkpoint before it, or the new one, was read whole"
+EQUAL = "equal to the bit"
 NAMED = "detected and named, the checkpoint before it was used"
 
 
@@ -51,42 +56,62 @@ def kills(folder: Path, total: int) -> tuple[str, str]:
     return what, "weights, optimizers, RNG, replay buffer and records equal to the bit"
 
 
-def tests() -> list[tuple[str, str, str, str]]:
-    """What is tested, how often, the result, and the tests that show it"""
+def tests() -> list[tuple[str, str, str, str, str]]:
+    """What is tested, how often (%d: as many as the tests), the result, and the tests that show it: file and pattern"""
     with tempfile.TemporaryDirectory() as name:
         operations = cases.count_operations(cases.make_two(Path(name)))
     damages = len(cases.FILES) * sum(times for _, times in cases.DAMAGES)
-    return [
-        (
-            "kill -9 inside the checkpoint writer",
-            f"at each of its {operations} file operations",
-            READ,
-            "kill_9_at_every_file_operation",
-        ),
-        (
-            "fsync of the file, rename, fsync of the folder",
-            "each commit of a checkpoint",
-            "in this order",
-            "flushed_before_renamed",
-        ),
-        (
-            "ENOSPC, EIO, EACCES",
-            f"at each of {operations} file operations",
-            f"{READ}; the next try worked",
-            "failing_disk_leaves",
-        ),
-        ("bit flips, truncation, deletion of each file", f"{damages} damages", NAMED, "damage_is_detected"),
-        ("swaps of files between checkpoints", "each kind of file", "detected and named", "swapped"),
-        ("hostile files, with a canary", f"{len(cases.HOSTILE)} files", "refused in one line, no code ran", "hostile"),
-    ]
+    each, all_of_it = f"at each of its {operations} file operations", "each commit of a checkpoint"
+    untouched = "refused by name, nothing else touched"
+    table = {
+        "store/test_checkpoint.py": [
+            ("kill -9 inside the checkpoint writer", each, READ, "kill_9_at_every_file_operation"),
+            ("fsync of the file, rename, fsync of the folder", all_of_it, "in this order", "flushed_before_renamed"),
+            ("ENOSPC, EIO, EACCES", each, f"{READ}; the next try worked", "failing_disk_leaves"),
+            ("bit flips, truncation, deletion of each file", f"{damages} damages", NAMED, "damage_is_detected"),
+            ("swaps of files between checkpoints", "each kind of file", "detected and named", "swapped"),
+            ("hostile files, with a canary", "%d files", "refused in one line, no code ran", "hostile"),
+        ],
+        "runs/test_resume.py": [
+            ("links in place of checkpoints, replay, a step", "%d links", untouched, "linked_checkpoints_are_refused"),
+            ("checkpoints of another run", "%d, another seed's", untouched, "checkpoints_of_another_run"),
+            ("a record file truncated by someone else", "%d time", "the run ends and names it", "is_truncated_ends"),
+        ],
+        "runs/test_exactness.py": [
+            (
+                "envs with state over episodes",
+                "%d cases",
+                "reported, the open episode closed as truncated",
+                "state_over_episodes",
+            ),
+            (
+                "wrappers, noise, buffers, callbacks that no checkpoint keeps",
+                "%d tests",
+                "named in a warning at the start",
+                "named or looked_at",
+            ),
+        ],
+        "runs/test_declared_state.py": [
+            (
+                "state of algorithms, schedules and controllers, undeclared",
+                "%d cases",
+                "an error by name at the first checkpoint",
+                "is_an_error_with_its_name",
+            ),
+            ("the same, declared; noise with a memory", "%d cases", EQUAL, "resumed_exactly or resumes_exactly"),
+        ],
+    }
+    return [(*row[:3], file, row[3]) for file, rows in table.items() for row in rows]
 
 
-def passed(pattern: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", pattern, "tests/runs/test_checkpoint.py"]
-    output = subprocess.run(command, capture_output=True, text=True).stdout
-    found = re.search(r"(\d+) passed", output)
-    assert found is not None, output
-    assert " failed" not in output, output
+def passed(file: str, pattern: str) -> int:
+    """How many tests there are; all of them pass"""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", pattern, str(TESTS / file)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent)
+    found = re.search(r"(\d+) passed", result.stdout)
+    assert found is not None, result.stdout
+    assert result.returncode == 0, result.stdout
+    return int(found[1])
 
 
 def stops(folder: Path) -> tuple[str, str]:
@@ -181,24 +206,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--steps", type=int, default=200_000)
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--only", default="", help="only rows that contain this text")
+    parser.add_argument("--write", type=Path, help="the page whose table is replaced")
     args = parser.parse_args()
+    if args.only and args.write:
+        parser.error("--write needs the whole table: leave --only out")
     rows = [("what", "how often", "result")]
 
-    def add(name: str, found: tuple[str, str]) -> None:
-        rows.append((name, *found))
-        print(" | ".join(rows[-1]), flush=True)
+    def add(name: str, find: Callable[[], tuple[str, str]]) -> None:
+        if args.only in name:
+            rows.append((name, *find()))
+            print(" | ".join(rows[-1]), flush=True)
 
     folder = Path(tempfile.mkdtemp(dir="."))
     try:
-        add("kill -9 at random moments, resume, until done", isolated(kills, folder / "kills", args.kills))
-        for *row, pattern in tests():
-            passed(pattern)
-            add(row[0], (row[1], row[2]))
-        add("SIGTERM at random moments (warm-up, training, evaluation, saving)", isolated(stops, folder / "stops"))
-        add("a long run", isolated(long_run, folder / "long", args.steps))
+        add("kill -9 at random moments, resume, until done", partial(isolated, kills, folder / "kills", args.kills))
+        for name, often, result, *where in tests():
+            add(name, lambda: (often.replace("%d", str(passed(*where))), result))  # noqa: B023, called at once
+        stopped = "SIGTERM at random moments (warm-up, training, evaluation, saving)"
+        add(stopped, partial(isolated, stops, folder / "stops"))
+        add("a long run", partial(isolated, long_run, folder / "long", args.steps))
         (folder / "sb3").mkdir()
-        add("for comparison: plain SB3 SAC, stopped and loaded", isolated(plain_sb3, folder / "sb3"))
+        add("for comparison: plain SB3 SAC, stopped and loaded", partial(isolated, plain_sb3, folder / "sb3"))
     finally:
         shutil.rmtree(folder)
     if args.write is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ def episode_seed(run_seed: int, stream: int, index: int, episode: int) -> int:
     return int(np.random.SeedSequence([run_seed, stream, index, episode]).generate_state(1)[0])
 
 
+OVER_EPISODES = ("NormalizeObservation", "NormalizeReward", "EpisodicLifeEnv")
+"""wrappers of Gymnasium and SB3 that carry state from one episode into the next"""
 LONGEST = 100_000
 """steps of an episode that no time limit ends"""
 
@@ -36,7 +39,8 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Episode k of env i starts from a seed of its own, so that it does not depend on what came before.
 
     An episode is a function of its seed and its actions: these are remembered, so that the env can be brought back to
-    where it is now without knowing how to save itself.
+    where it is now without knowing how to save itself. A running hash of all that the open episode has returned shows
+    whether it really is.
     """
 
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, index: int) -> None:
@@ -44,33 +48,60 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         self.run_seed, self.index, self.episode = run_seed, index, 0
         self._actions: list[Any] = []
         self._observation: Any = None
+        self._returned = hashlib.sha256()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         seed = episode_seed(self.run_seed, TRAINING, self.index, self.episode)
         self.episode += 1
         self._actions = []
         self._observation, info = self.env.reset(seed=seed, options=options)
+        self._returned = hashlib.sha256()
+        self._note(self._observation)
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._actions.append(np.array(action))
-        self._observation, *rest = self.env.step(action)
-        return self._observation, *rest
+        self._observation, reward, terminated, truncated, info = self.env.step(action)
+        for value in (self._observation, reward, terminated, truncated):
+            self._note(value)
+        return self._observation, reward, terminated, truncated, info
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, dict):
+            for each in value.values():
+                self._note(each)
+        else:
+            self._returned.update(np.asarray(value).tobytes())
 
     def position(self) -> dict[str, Any]:
-        """Where the env is: the number of its episode, the actions in it, and what is observed there"""
-        actions = np.stack(self._actions) if self._actions else np.empty(0)
-        return {"episode": self.episode, "actions": actions, "observation": _arrays(self._observation)}
+        """Where the env is: the number of its episode, the actions in it, what is observed there and was returned"""
+        return {
+            "episode": self.episode,
+            "actions": np.stack(self._actions) if self._actions else np.empty(0),
+            "observation": _arrays(self._observation),
+            "returned": self._returned.hexdigest(),
+        }
 
     def go_to(self, position: Mapping[str, Any]) -> bool:
-        """Play an episode again up to a position; whether the same is observed there"""
+        """Play an episode again up to a position; whether the env returned the same, bit for bit"""
         self.episode = position["episode"] - 1
         self.reset()
         for action in position["actions"]:
             _, _, terminated, truncated, _ = self.step(action)
             if terminated or truncated:
                 return False
-        return _equal(_arrays(self._observation), position["observation"])
+        returned = self._returned.hexdigest()
+        # checkpoints written before there was a hash have none
+        same = position.get("returned", returned) == returned
+        return same and _equal(_arrays(self._observation), position["observation"])
+
+    def stateful_wrappers(self) -> list[str]:
+        """The names of the wrappers inside that are known to carry state from one episode into the next"""
+        return [
+            type(each).__name__
+            for each in _wrappers(self.env)
+            if any(base.__name__ in OVER_EPISODES for base in type(each).__mro__)
+        ]
 
 
 class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
@@ -184,11 +215,14 @@ class Guarded(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _limited(env: gym.Env[Any, Any]) -> bool:
+    return any(isinstance(each, gym.wrappers.TimeLimit) for each in _wrappers(env))
+
+
+def _wrappers(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any]]:
+    """From the outermost on"""
     while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return True
+        yield env
         env = env.env
-    return False
 
 
 def check(env_id: str) -> None:

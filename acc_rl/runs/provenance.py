@@ -7,14 +7,30 @@ import platform
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from acc_rl.store import records
+
 PACKAGES = ("acc_rl", "torch", "numpy", "stable_baselines3", "sb3_contrib", "gymnasium", "mujoco")
 
 
-def provenance(run_id: str, threads: int) -> dict[str, Any]:
+def record_start(path: Path, run_id: str, step: int, threads: int) -> None:
+    """Add this start, at an env step, to those of the run; what belongs to the first is at the top level too."""
+    start = _start(step, threads)
+    before: dict[str, Any] = {}
+    if step > 0:
+        with suppress(records.RecordError):
+            before = records.read_json(path)
+    first = {key: before.get(key, value) for key, value in start.items() if key != "step"}
+    starts = before.get("starts", [{**first, "step": 0}] if before else [])
+    starts = [*starts, start] if isinstance(starts, list) else [start]
+    records.write_json(path, {**first, "run_id": run_id, "starts": starts})
+
+
+def _start(step: int, threads: int) -> dict[str, Any]:
     return {
         "versions": versions(),
         "cpu": cpu_name(),
@@ -23,7 +39,7 @@ def provenance(run_id: str, threads: int) -> dict[str, Any]:
         "git_commit": _git_commit(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "run_id": run_id,
+        "step": step,
     }
 
 

@@ -17,6 +17,7 @@ from acc_rl.algos.calibrated import Calibrated
 from acc_rl.core.errors import AccError
 from acc_rl.runs.callbacks import Diverged, ValueErrorCallback
 from acc_rl.runs.config import differences, identity
+from acc_rl.runs.exactness import warn_of_lost_state
 from acc_rl.runs.interrupt import StopRequest
 from acc_rl.runs.provenance import versions
 from acc_rl.runs.spec import RunSpec
@@ -48,7 +49,8 @@ class CheckpointCallback(BaseCallback):
     A disk that is full or cannot be written is a warning; the next try comes after the next ``every`` steps. It has to
     be the last of the callbacks, with ``beginning`` as the first of them. ``parts`` are other callbacks with a state,
     ``rows`` the files whose rows come and go with the checkpoint, ``also`` is called after each. Checkpoints of another
-    run than ``spec`` are refused; without it a run has no identity.
+    run than ``spec`` are refused; without it a run has no identity. What no checkpoint keeps is named in a warning when
+    training starts.
     """
 
     model: Calibrated
@@ -123,7 +125,10 @@ class CheckpointCallback(BaseCallback):
     # --- saving ---
 
     def _on_training_start(self) -> None:
-        self._before = fingerprints(self.model)
+        first, self._before = self._before is None, fingerprints(self.model)
+        if first:
+            kept = (self, self.beginning, *self.parts.values())
+            warn_of_lost_state(self.model, self.locals["callback"], kept, self._before)
 
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps >= self.next:

@@ -7,24 +7,20 @@ import random
 import warnings
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch as th
-from stable_baselines3.common.noise import (
-    ActionNoise,
-    NormalActionNoise,
-    OrnsteinUhlenbeckActionNoise,
-    VectorizedActionNoise,
-)
+from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.save_util import recursive_getattr
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize, unwrap_vec_wrapper
 
 from acc_rl.algos.calibrated import Calibrated
+from acc_rl.core.controller import Controller
 from acc_rl.core.episodes import Observations, copied, index_observations
 from acc_rl.core.errors import AccError
+from acc_rl.runs.envs import SeededEpisodes
 
 RUNNING = (
     "num_timesteps",
@@ -37,12 +33,14 @@ RUNNING = (
 """what SB3's algorithms count"""
 CLOCKED = ("start_time", "_total_timesteps", "_num_timesteps_at_start")
 """what belongs to the call of ``learn``, not to the run"""
-BY_NAME = ("ep_info_buffer", "ep_success_buffer", "action_space", "observation_space", "controller")
-"""what ``gather`` asks for by name, what the calibration keeps, or what decides nothing"""
+BY_NAME = ("ep_info_buffer", "ep_success_buffer", "action_space", "observation_space", "action_noise", "controller")
+"""what ``gather`` or the calibration asks for by name, or what decides nothing"""
 LAST = ("_last_obs", "_last_original_obs", "_last_episode_starts")
 NOISE = ("exploration_mat", "exploration_matrices")
 LOG = ("name_to_value", "name_to_count", "name_to_excluded")
 STATISTICS = ("mean", "var", "count")
+OPEN_EPISODES = ("episode_returns", "episode_lengths", "episode_count")
+"""of ``VecMonitor``"""
 
 
 class UndeclaredState(AccError):
@@ -56,7 +54,7 @@ def gather(model: Calibrated) -> dict[str, Any]:
     return {
         "parameters": model.get_parameters(),
         "variables": {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]},
-        "attributes": {name: _plain(getattr(model, name)) for name in _declared(model)},
+        "attributes": {name: getattr(model, name) for name in _declared(model)},
         "last": {name: getattr(model, name) for name in LAST},
         # how long episodes took by the clock is no state
         "episodes": [{k: v for k, v in each.items() if k != "t"} for each in model.ep_info_buffer or ()],
@@ -65,6 +63,7 @@ def gather(model: Calibrated) -> dict[str, Any]:
         "log": {name: dict(getattr(model.logger, name)) for name in LOG},
         "envs": [_position(model, i) for i in range(model.n_envs)],
         "normalizer": None if normalizer is None else _normalizer_state(normalizer),
+        "monitor": {name: getattr(_monitor(model), name, None) for name in OPEN_EPISODES},
         "random": random_state(model),
     }
 
@@ -78,8 +77,10 @@ def restore(model: Calibrated, state: Mapping[str, Any]) -> dict[int, Observatio
     with th.no_grad():
         for name, value in state["variables"].items():
             recursive_getattr(model, name).copy_(value)
-    for name in _declared(model):
-        setattr(model, name, _like(getattr(model, name), state["attributes"][name]))
+    saved = state["attributes"]
+    for name in (*RUNNING, *model.state_attributes):
+        if name in saved or hasattr(model, name):
+            setattr(model, name, saved[name])
     for name in LAST:
         setattr(model, name, state["last"][name])
     window = model._stats_window_size
@@ -89,6 +90,8 @@ def restore(model: Calibrated, state: Mapping[str, Any]) -> dict[int, Observatio
     normalizer = model.get_vec_normalize_env()
     if normalizer is not None:
         _restore_normalizer(normalizer, state["normalizer"])
+    if (monitor := _monitor(model)) is not None:
+        vars(monitor).update({name: state["monitor"][name] for name in OPEN_EPISODES})
     lost = {i: _go_to(model, i, position) for i, position in enumerate(state["envs"])}
     return {i: last for i, last in lost.items() if last is not None}
 
@@ -98,17 +101,6 @@ def restore(model: Calibrated, state: Mapping[str, Any]) -> dict[int, Observatio
 
 def _declared(model: Calibrated) -> list[str]:
     return [name for name in (*RUNNING, *model.state_attributes) if hasattr(model, name)]
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, (deque, set)) else value
-
-
-def _like(before: Any, value: Any) -> Any:
-    """As a file gave it, in the type that the attribute has"""
-    if isinstance(before, deque):
-        return deque(value, maxlen=before.maxlen)
-    return type(before)(value) if isinstance(before, (set, np.generic)) else value
 
 
 def fingerprints(model: Calibrated) -> dict[str, bytes]:
@@ -123,22 +115,32 @@ def fingerprints(model: Calibrated) -> dict[str, bytes]:
         *state_dicts,
         *variables,
     }
-    kept |= {"action_noise"} if _noise_is_known(model.action_noise) else set()
-    found = {}
-    for name, value in vars(model).items():
-        if name not in kept:
-            with suppress(Exception):  # what cannot be pickled cannot be compared either
-                found[name] = hashlib.sha256(cloudpickle.dumps(value)).digest()
-    return found
+    found = {name: value for name, value in vars(model).items() if name not in kept}
+    controller = model.calibration.controller
+    if type(controller).state_dict is Controller.state_dict:  # otherwise its author has seen to it
+        others = vars(controller).keys() - {*controller.stored}
+        found |= {f"controller.{name}": getattr(controller, name) for name in others}
+    return {name: _digest(value) for name, value in found.items()}
+
+
+def _digest(value: Any) -> bytes:
+    """Nothing if it cannot be pickled, hence not compared either"""
+    try:
+        return hashlib.sha256(cloudpickle.dumps(value)).digest()
+    except Exception:
+        return b""
 
 
 def require_declared(model: Calibrated, before: Mapping[str, bytes]) -> None:
     """Raise UndeclaredState if an attribute is not what it was when ``fingerprints`` was called"""
     for name, digest in fingerprints(model).items():
         if before.get(name) != digest:
+            declaration = (
+                "the controller's stored" if name.startswith("controller.") else "the class's state_attributes"
+            )
             raise UndeclaredState(
                 f"{name} of {type(model).__name__} has changed during training, but no checkpoint keeps it: add it to "
-                f"the class's state_attributes (plain data), or keep it out of the model"
+                f"the {declaration} (plain data), or keep it out of the model"
             )
 
 
@@ -183,12 +185,6 @@ def _restore_random(model: Calibrated, state: Mapping[str, Any]) -> None:
             setattr(model.actor.action_dist, name, value.to(model.device))
 
 
-def _noise_is_known(noise: ActionNoise | None) -> bool:
-    if isinstance(noise, VectorizedActionNoise):
-        return all(map(_noise_is_known, noise.noises))
-    return noise is None or type(noise) in (NormalActionNoise, OrnsteinUhlenbeckActionNoise)
-
-
 def _noise_state(noise: ActionNoise | None) -> Any:
     """Most noise draws from numpy's stream and has no state; Ornstein-Uhlenbeck remembers its last value."""
     if isinstance(noise, VectorizedActionNoise):
@@ -209,15 +205,15 @@ def _restore_noise(noise: ActionNoise | None, state: Any) -> None:
 
 def _position(model: Calibrated, index: int) -> Any:
     assert model.env is not None
-    try:
-        return model.env.env_method("position", indices=index)[0]
-    except AttributeError:
+    if not model.env.env_is_wrapped(SeededEpisodes, indices=index)[0]:
         return None
+    return model.env.env_method("position", indices=index)[0]
 
 
 def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     """None if the env is where it was; otherwise its last observation, where the episode is closed as truncated."""
     assert model.env is not None
+    model.env.env_method("reset", indices=index)  # wrappers outside ours insist on it
     if position is not None and model.env.env_method("go_to", position, indices=index)[0]:
         return None
     warnings.warn(
@@ -233,10 +229,13 @@ def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     model.replay_buffer.timeouts[model.replay_buffer.pos - 1, index] = 1
     last = copied(index_observations(before, index))
     model.calibration.episodes.cut(index, last)
+    if (monitor := _monitor(model)) is not None:
+        monitor.episode_returns[index] = monitor.episode_lengths[index] = 0
     fresh = model.env.env_method("reset", indices=index)[0][0]
     _put(before, index, fresh)
     if normalizer is not None:
         assert model._last_obs is not None
+        normalizer.returns[index] = 0
         _put(model._last_obs, index, normalizer.normalize_obs(fresh))
     return last
 
@@ -250,7 +249,12 @@ def _put(observations: Observations, index: int, fresh: Observations) -> None:
         observations[index] = fresh
 
 
-# --- VecNormalize ---
+# --- VecMonitor and VecNormalize ---
+
+
+def _monitor(model: Calibrated) -> VecMonitor | None:
+    assert model.env is not None
+    return unwrap_vec_wrapper(model.env, VecMonitor)
 
 
 def _normalizer_state(normalizer: VecNormalize) -> dict[str, Any]:

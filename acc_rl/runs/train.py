@@ -34,7 +34,7 @@ from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, ti
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.preflight import NoRoom, check_room
 from acc_rl.runs.progress import ProgressCallback, say
-from acc_rl.runs.provenance import provenance
+from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
@@ -151,9 +151,8 @@ class _Run:
         done = self.checkpoints.resume(model)
         board = _TensorBoard(str(folder / records.TENSORBOARD))
         model.set_logger(Logger(str(folder), [board, self.writers]))
-        if done is None:
-            records.write_json(folder / records.PROVENANCE, provenance(spec.id, th.get_num_threads()))
-        else:
+        record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
+        if done is not None:
             board.purge(done)
             say(self.console, f"{folder}: going on from step {done}")
         for name in (records.RESULT, records.TRACEBACK):

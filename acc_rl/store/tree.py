@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,11 @@ from acc_rl.core.errors import AccError
 
 ARRAY, TENSOR, TUPLE, PAIRS = "$array", "$tensor", "$tuple", "$pairs"
 """marks of what JSON does not know: arrays, tensors, tuples, mappings whose keys are no texts"""
+SCALAR, DEQUE, SET = "$scalar", "$deque", "$set"
+"""and NumPy's numbers, with their dtype; deques, with their length; sets"""
+NUMBERS = "biuf"
+"""kinds of dtypes that a number can have"""
+DATA = "use numbers, text, arrays and tensors of numbers, or lists, tuples, dicts, sets and deques of these"
 
 
 def pack(tree: Any) -> tuple[bytes, bytes]:
@@ -29,7 +35,7 @@ def unpack(text: bytes, tensors: bytes) -> Any:
     arrays = unpack_arrays(tensors)
     try:
         return _decode(json.loads(text), arrays)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise AccError(f"its state cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -45,10 +51,13 @@ def unpack_arrays(content: bytes) -> dict[str, Array]:
 
 
 def _encode(value: Any, arrays: dict[str, Array], path: str) -> Any:
+    # first of all: np.float64 is a float, but rounds differently beside arrays of float32
+    if isinstance(value, np.generic) and value.dtype.kind in NUMBERS:
+        return {SCALAR: [value.dtype.str, value.item()]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, np.generic):
-        return _encode(value.item(), arrays, path)
+    if isinstance(value, np.ndarray) and value.dtype.kind not in NUMBERS:
+        raise AccError(f"{path}: an array of {value.dtype} cannot be saved: {DATA}")
     if isinstance(value, (np.ndarray, th.Tensor)):
         arrays[path] = value.detach().cpu().numpy() if isinstance(value, th.Tensor) else value
         return {TENSOR if isinstance(value, th.Tensor) else ARRAY: path}
@@ -59,7 +68,11 @@ def _encode(value: Any, arrays: dict[str, Array], path: str) -> Any:
     if isinstance(value, (list, tuple)):
         items = [_encode(each, arrays, f"{path}/{i}") for i, each in enumerate(value)]
         return {TUPLE: items} if isinstance(value, tuple) else items
-    raise TypeError(f"{path}: {type(value).__name__} cannot be saved")
+    if isinstance(value, deque):
+        return {DEQUE: [value.maxlen, _encode(list(value), arrays, path)]}
+    if isinstance(value, set):
+        return {SET: _encode(sorted(value, key=repr), arrays, path)}
+    raise AccError(f"{path}: a value of type {type(value).__name__} cannot be saved: {DATA}")
 
 
 def _decode(value: Any, arrays: Mapping[str, Array]) -> Any:
@@ -77,4 +90,18 @@ def _decode(value: Any, arrays: Mapping[str, Array]) -> Any:
             return tuple(_decode(each, arrays) for each in inside)
         if mark == PAIRS:
             return {key: _decode(each, arrays) for key, each in inside}
+        if mark == SCALAR:
+            return _scalar(*inside)
+        if mark == DEQUE:
+            length, items = inside
+            return deque(_decode(items, arrays), maxlen=length)
+        if mark == SET:
+            return set(_decode(inside, arrays))
     return {key: _decode(each, arrays) for key, each in value.items()}
+
+
+def _scalar(dtype: str, value: Any) -> Any:
+    kind = np.dtype(dtype)
+    if kind.kind not in NUMBERS:
+        raise TypeError(f"{dtype} is not the dtype of a number")
+    return kind.type(value)

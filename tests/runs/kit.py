@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs.spec import from_dict
 from acc_rl.runs.train import train
 from acc_rl.store import records
@@ -40,6 +41,23 @@ def run(spec, out, **options):
 
 class Crash(BaseException):
     """As sudden as kill -9: nothing of ours may catch it."""
+
+
+def at_step(monkeypatch, step, action):
+    """``action()`` in the middle of the first step at or after ``step``"""
+    original, done = Calibrated._store_transition, []
+
+    def store(self, *args):
+        if self.num_timesteps >= step and not done:
+            done.append(True)
+            action()
+        return original(self, *args)
+
+    monkeypatch.setattr(Calibrated, "_store_transition", store)
+
+
+def crash():
+    raise Crash
 
 
 def killed_until_done(spec, out, kills, seconds, rng):

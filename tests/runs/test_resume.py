@@ -1,6 +1,7 @@
 """A run that was stopped, killed or damaged goes on; if it can be, to the bit as if nothing had happened."""
 
 import io
+import json
 import os
 import random
 import re
@@ -8,13 +9,14 @@ import shutil
 import signal
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from kit import ALGORITHMS, Crash, digests, killed_until_done, run, tiny
+from kit import ALGORITHMS, Crash, at_step, crash, digests, killed_until_done, run, tiny
 from rich.console import Console
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
@@ -27,6 +29,7 @@ from acc_rl.runs.callbacks import Diverged, EvaluationCallback
 from acc_rl.runs.config import differences, finished, identity
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.preflight import NoRoom
+from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback
 from acc_rl.runs.train import RunExists, make_model
 from acc_rl.store import files, records
@@ -49,23 +52,6 @@ VARIANTS = {
     "sac simba": tiny(algo="sac", settings={"nets": "simba", "normalize_observations": True}),
     "acc Meta-World": tiny("metaworld/push-v3", eval_every=1000, bias={"start_step": 400}),
 }
-
-
-def at_step(monkeypatch, step, action):
-    """``action()`` in the middle of the first step at or after ``step``"""
-    original, done = Calibrated._store_transition, []
-
-    def store(self, *args):
-        if self.num_timesteps >= step and not done:
-            done.append(True)
-            action()
-        return original(self, *args)
-
-    monkeypatch.setattr(Calibrated, "_store_transition", store)
-
-
-def crash():
-    raise Crash
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -370,6 +356,25 @@ def test_another_number_of_threads_is_told(tmp_path, monkeypatch):
             run(tiny(steps=200, threads=2), tmp_path)
     finally:
         th.set_num_threads(1)
+
+
+def test_every_start_is_recorded_and_the_first_stays_at_the_top(tmp_path, monkeypatch):
+    path = tmp_path / tiny().name / records.PROVENANCE
+    for number, step in enumerate((150, 250, None)):
+        monkeypatch.setattr("sys.argv", ["/bin/acc", "train", str(number)])
+        with monkeypatch.context() as patch, nullcontext() if step is None else pytest.raises(Crash):
+            at_step(patch, step or 10**9, crash)
+            run(tiny(steps=300), tmp_path)
+    content = records.read_json(path)
+    assert [each["step"] for each in content["starts"]] == [0, 100, 200]
+    assert [each["command"] for each in content["starts"]] == [["acc", "train", str(i)] for i in range(3)]
+    for key, value in content["starts"][0].items():
+        assert key == "step" or content[key] == value
+    assert content["run_id"] == tiny(steps=300).id
+    for spoiled in ({**content, "starts": "x"}, {k: v for k, v in content.items() if k != "starts"}, None):
+        path.write_text("{" if spoiled is None else json.dumps(spoiled))
+        record_start(path, "id", 300, threads=1)
+        assert records.read_json(path)["starts"][-1]["step"] == 300
 
 
 def test_a_disk_that_cannot_be_written_does_not_end_training(tmp_path, monkeypatch):

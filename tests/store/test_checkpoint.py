@@ -8,6 +8,7 @@ import pickle
 import shutil
 import signal
 import warnings
+from collections import deque
 
 import numpy as np
 import pytest
@@ -451,9 +452,42 @@ def test_a_tree_comes_back_as_it_was():
     assert np.isnan(back.pop("nan"))
 
 
+VALUES = [
+    np.float32(0.1),
+    np.float64(0.1),
+    np.int8(-3),
+    np.bool_(True),
+    np.inf,
+    deque([1, (2, np.float32(3))], maxlen=5),
+    deque(),
+    {1, 2},
+    (1, [2.5, None]),
+    {"a": {1: "x"}},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_keep_their_types(value):
+    (back,) = tree.unpack(*tree.pack([value]))
+    assert (type(back), back, repr(back)) == (type(value), value, repr(value))
+
+
+NO_SCALARS = (["O", "x"], ["<f4", "x"], ["nonsense", 1], ["<f4"], 3, ["<M8[s]", 1], ["|i1", 300])
+NO_DEQUES = ([2**100, []], [-1, []], [3], [1, 2])
+
+
+@pytest.mark.parametrize(
+    "value", [*({"$scalar": each} for each in NO_SCALARS), *({"$deque": each} for each in NO_DEQUES), {"$set": [[]]}]
+)
+def test_marks_with_something_else_behind_them_are_refused(value):
+    with pytest.raises(ValueError, match="its state cannot be read"):
+        tree.unpack(json.dumps(value).encode(), tree.pack_arrays({}))
+
+
 def test_what_is_no_data_is_not_packed():
-    with pytest.raises(TypeError, match="/a/0: object cannot be saved"):
-        tree.pack({"a": [object()]})
+    for value in (object(), np.array([object()]), np.array(["text"])):
+        with pytest.raises(ValueError, match=r"/a/0: .* cannot be saved: use numbers"):
+            tree.pack({"a": [value]})
 
 
 def test_reading_refuses_what_has_grown(tmp_path):
