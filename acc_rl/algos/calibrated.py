@@ -160,6 +160,7 @@ class Calibrated(OffPolicyAlgorithm):
         for name, wanted, there in (
             ("returns", "soft", self.estimator.soft),
             ("tail", "bootstrap", self.estimator.bootstraps),
+            ("evidence", "steps", self.estimator.bootstraps),
         ):
             if getattr(self.bias, name) == wanted and not there:
                 lacks = "entropy_bonus" if name == "returns" else "tail_value"

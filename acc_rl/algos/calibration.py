@@ -29,7 +29,8 @@ class Calibration:
     ) -> None:
         self.knob, self.controller, self.settings = knob, controller, settings
         self.episodes = Episodes(n_envs, gamma, n_steps)
-        self.n_envs, self.bootstraps = n_envs, settings.tail == "bootstrap"
+        self.n_envs = n_envs
+        self.bootstraps = settings.tail == "bootstrap" or settings.evidence == "steps"
         self.clock, self.last_update = 0, 0
         """env steps seen, over all calls of ``learn``, and when a gap was measured last"""
         self.measured: dict[str, float] = {}
@@ -79,6 +80,9 @@ class Calibration:
         recent = self.episodes.recent(steps, observations) if self.bootstraps else self.episodes.episodes
         pairs = self.episodes.pairs(critic, recent)
         assert pairs is not None
+        if self.settings.evidence == "steps":
+            assert self.settings.evidence_steps is not None
+            pairs = pairs.within(self.settings.evidence_steps, self.episodes.gamma)
         kept = pairs.without_tail(self.settings.dropped_tail)
         if not len(kept):
             warnings.warn(
@@ -91,7 +95,7 @@ class Calibration:
             if self._at_limit and not was_at_limit:
                 self._warn_at_limit()
         if self.bootstraps:
-            self.episodes.episodes = self.episodes.recent(kept_steps)
+            self.episodes.keep(kept_steps)
         else:
             self.episodes.trim(self.settings.pairs_kept)
 
@@ -99,11 +103,13 @@ class Calibration:
         """The gap as the settings say, and beside it for the log the soft one and the full one."""
         returns = pairs.returns(self.settings.returns == "soft", self.bootstraps)
         q, mean_return = pairs.estimates, float(returns.mean())
+        full = self._full_gap(critic, pairs)
         gap, error = clustered(returns - q, pairs.episode)
+        if self.settings.evidence == "steps" and full is not None:
+            gap, error = full
         found = {"gap": gap, "gap_error": error, "mean_q": float(q.mean()), "mean_return": mean_return}
         if critic.soft:
             found["gap_soft"], found["gap_soft_error"] = clustered(pairs.returns(soft=True) - q, pairs.episode)
-        full = self._full_gap(critic, pairs)
         if full is not None:
             found["gap_full"], found["gap_full_error"] = full
         self.measured = found

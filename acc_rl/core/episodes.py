@@ -132,6 +132,18 @@ class Pairs:
         keep = self.left > dropped
         return Pairs(**{name: getattr(self, name)[keep] for name in self.__dataclass_fields__})
 
+    def within(self, n: int, gamma: float) -> Pairs:
+        """The same with returns that stop after n steps, where Q(s_{t+n}, a_{t+n}) stands for the rest.
+
+        An episode's end comes before that, as it does without.
+        """
+        inside = np.flatnonzero(self.episode[n:] == self.episode[:-n]) if n < len(self) else np.empty(0, np.int64)
+        tail, tail_bonus, weight = self.tail.copy(), self.tail_bonus.copy(), self.weight.copy()
+        after, weight[inside] = inside + n, gamma**n
+        tail[inside] = gamma**n * (self.estimates[after] - self.plain[after])
+        tail_bonus[inside] = -(gamma**n) * self.bonus[after]
+        return replace(self, tail=tail, tail_bonus=tail_bonus, weight=weight)
+
     def __len__(self) -> int:
         return len(self.plain)
 
@@ -202,6 +214,11 @@ class Episodes:
             n_pairs -= len(self.episodes[oldest])
             oldest += 1
         del self.episodes[:oldest]
+
+    def keep(self, steps: int) -> None:
+        """Let all go but the last ``steps`` steps of every env, of open episodes too."""
+        self.episodes = self.recent(steps)
+        self._open = [part[-steps:] for part in self._open]
 
     def recent(self, steps: int, observations: Observations | None = None) -> list[Episode]:
         """The last ``steps`` steps of every env; episodes that are open are cut at ``observations``, if given.

@@ -35,6 +35,10 @@ class BiasSettings:
     tail: str | None = None
     """after a time limit: none, bootstrap (the critic's value there), or drop:N to leave the last N pairs out"""
 
+    evidence: Literal["episodes", "steps"] | None = None
+    """episodes: returns to their ends (the paper); steps: n-step residuals of the latest steps, no end needed"""
+    evidence_steps: int | None = None
+    """n of the residuals of evidence=steps"""
     target_bias: float | None = None
     """the bias Q - R that is wanted, as a share of the mean return: 0 is the paper's, -0.2 underestimates by a fifth"""
     warm_up: Literal["keep", "skip"] | None = None
@@ -109,6 +113,8 @@ ALLOWED = {
     "start_step": ("an integer >= 0", is_whole),
     "moving_average": ("a number in (0, 1]", lambda value: is_number(value) and 0 < value <= 1),
     "returns": ("'plain' or 'soft'", lambda value: value in ("plain", "soft")),
+    "evidence": ("'episodes' or 'steps'", lambda value: value in ("episodes", "steps")),
+    "evidence_steps": ("an integer >= 1", lambda value: is_whole(value, 1)),
     "warm_up": ("'keep' or 'skip'", lambda value: value in ("keep", "skip")),
     "tail": (
         "'none', 'bootstrap', or ('drop', n), 'drop:N' with an integer >= 1",
@@ -122,6 +128,8 @@ PAPER = BiasSettings(
     moving_average=0.05,
     returns="plain",
     tail="none",
+    evidence="episodes",
+    evidence_steps=200,
     target_bias=0.0,
     warm_up="keep",
 )

@@ -246,3 +246,28 @@ def test_rivals_turn_any_knob_and_the_gap_is_still_measured(name, controller):
     assert np.isfinite(dict(model.bias_metrics())["gap"])
     low, high = model.bias.range
     assert model.beta in (low, high) if controller == "top" else low <= model.beta <= high
+
+
+class Endless(ShortPendulum):
+    """No episode ever ends."""
+
+    def step(self, action):
+        observation, reward, *_ = self.env.unwrapped.step(action)
+        return observation, reward, False, False, {}
+
+
+@pytest.mark.parametrize("name", ["acc", "acc-x", "td3"])
+def test_a_task_that_never_ends_is_calibrated_by_its_steps(name):
+    bias = {**BIAS, "evidence": "steps", "evidence_steps": 20}
+    model = make(name, Endless(), bias=bias, seed=0)
+    model.learn(1500)
+    assert model.calibration.last_update > 1400
+    assert np.isfinite(model.calibration.measured["gap"])
+    assert len(model.calibration.episodes._open[0]) <= BIAS["pairs_kept"] + BIAS["update_interval"]
+
+
+@pytest.mark.parametrize("n", [20, 300])
+def test_steps_measure_a_constant_error_exactly(n):
+    """Through the time limit that plain returns do not see through"""
+    model = agent_that_says("td3", Q + 30.0, evidence="steps", evidence_steps=n)
+    assert gap(model) == pytest.approx(-30.0, rel=1e-3)

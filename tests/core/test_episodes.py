@@ -257,3 +257,44 @@ def test_a_bootstrapped_return_ends_before_the_first_action_that_is_not_greedy()
     assert pairs.returns(bootstrap=True).tolist() == expected
     assert pairs.returns().tolist() == [4, 6, 8, 8, 3, 4, 4]
     assert pairs.weight.tolist() == [0.25, 0.5, 0.25, 0.5, 0, 0, 0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 20, 100])
+def test_residuals_on_a_ring_give_the_error_of_the_critic_for_every_n(n):
+    """Four states in a ring, rewards 1, 2, 3, 4, an episode that never ends: Q = V + c has a gap of -c"""
+    gamma, c = 0.9, 5.0
+    rewards = np.array([1.0, 2.0, 3.0, 4.0])
+    value = np.linalg.solve(np.eye(4) - gamma * np.roll(np.eye(4), 1, axis=1), rewards)
+    critic = Critic(lambda s: value[s[:, 0].astype(int)] + c, tail=lambda s: value[s[:, 0].astype(int)] + c)
+    episodes = Episodes(1, gamma)
+    for t in range(400):
+        state = np.array([[t % 4]])
+        episodes.add(state, np.zeros((1, 1)), rewards[state[0]], [False], [False], {})
+    pairs = episodes.pairs(critic, episodes.recent(200, np.array([[0]]))).within(n, gamma)
+    assert len(pairs) == 200
+    gap, _ = clustered(pairs.returns(bootstrap=True) - pairs.estimates, pairs.episode, 1 - pairs.weight.mean())
+    assert gap == pytest.approx(-c)
+
+
+def test_soft_residuals_by_hand():
+    """gamma = 0.5, n = 2: R_0 = 1 + 0.5 * (1 + b_1) + 0.25 * (b_2 + Q_2), with b = 8 + s and Q = 100 + s"""
+    episodes = Episodes(1, 0.5)
+    play(episodes, [1, 1, 1, 1])
+    critic = Critic(lambda s: 100.0 + s[:, 0], bonus=lambda s: 8.0 + s[:, 0], tail=lambda s: s[:, 0])
+    pairs = episodes.pairs(critic).within(2, 0.5)
+    assert pairs.returns(soft=True, bootstrap=True).tolist() == [
+        1 + 0.5 * (1 + 9) + 0.25 * (10 + 102),
+        1 + 0.5 * (1 + 10) + 0.25 * (11 + 103),
+        1 + 0.5 * (1 + 11),  # the episode terminates before two steps are over
+        1.0,
+    ]
+    assert pairs.weight.tolist() == [0.25, 0.25, 0, 0]
+
+
+def test_what_is_kept_of_an_episode_that_never_ends_is_bounded():
+    episodes = Episodes(1, 0.5)
+    for t in range(1000):
+        step(episodes, float(t))
+        if t % 100 == 0:
+            episodes.keep(50)
+    assert len(episodes._open[0]) <= 150
