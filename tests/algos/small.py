@@ -14,28 +14,31 @@ OWN = {
     "acc": QUANTILE,
     "tqc": QUANTILE,
     "acc-x": {"n_atoms": 21},
-    "x-min": {"n_atoms": 21},
     "acc-td3": {},
     "td3": {},
     "acc-sac": {},
     "sac": {},
     "acc-ddpg": {},
-    "ddpg": {},
     "acc-dqn": {"target_update_interval": 40},
-    "dqn": {"target_update_interval": 40},
     "acc-qrdqn": {"target_update_interval": 40},
-    "qrdqn": {"target_update_interval": 40},
 }
-KINDS = {name: REGISTRY[name].module for name in OWN}
-SOFT = [name for name, kind in KINDS.items() if kind in ("tqc", "sac", "x")]
-CONTINUOUS = [name for name, kind in KINDS.items() if kind != "discrete"]
+ALSO = {
+    "x-min": OWN["acc-x"],
+    "ddpg": OWN["acc-ddpg"],
+    "dqn": OWN["acc-dqn"],
+    "qrdqn": OWN["acc-qrdqn"],
+}
+"""the same with a constant controller"""
+KINDS = {name: REGISTRY[name].module for name in OWN | ALSO}
+SOFT = [name for name in OWN if KINDS[name] in ("tqc", "sac", "x")]
+CONTINUOUS = [name for name in OWN if KINDS[name] != "discrete"]
 ADAPTIVE = [name for name in OWN if name.startswith("acc")]
 
 
 def make(name, env, policy="MlpPolicy", **kwargs):
     policy_kwargs = {"net_arch": [16], **kwargs.pop("policy_kwargs", {})}
     kwargs["bias"] = {**PAPER, **kwargs.get("bias", BIAS)}
-    settings = {**COMMON, **OWN[name], "policy_kwargs": policy_kwargs, **kwargs}
+    settings = {**COMMON, **(OWN | ALSO)[name], "policy_kwargs": policy_kwargs, **kwargs}
     return REGISTRY[name].make(policy, env, **settings)
 
 

@@ -37,7 +37,7 @@ def learned(model, env_id, goal, within):
 
 
 # the baselines' updates equal SB3's and the official ones, which other tests show: their learning is a slow test
-PLAIN = ("tqc", "sac", "td3", "ddpg")
+PLAIN = ("tqc", "sac", "td3")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in PLAIN else ()) for n in CONTINUOUS])

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from small import ADAPTIVE, BIAS, CONTINUOUS, KINDS, OWN, SOFT, env_class, make
+from small import ADAPTIVE, ALSO, BIAS, CONTINUOUS, KINDS, OWN, SOFT, env_class, make
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import CallbackList, CheckpointCallback, EvalCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
@@ -86,7 +86,7 @@ OPTIONS = {
     ("name", "kwargs"),
     [
         pytest.param(name, kwargs, id=f"{name}: {option}")
-        for name in OWN
+        for name in OWN | ALSO
         for option, kwargs in OPTIONS.get(name, {"default": {}}).items()
     ],
 )
