@@ -26,7 +26,7 @@ def whole_numbers() -> tyro.constructors.ConstructorRegistry:
             return int(text)
         except ValueError:
             if not float(text).is_integer():
-                raise AccError(f"{words[0]} is no whole number") from None
+                raise AccError(f"{words[0]} is not an integer") from None
             return int(float(text))
 
     @registry.primitive_rule

@@ -35,11 +35,11 @@ class Train:
     config: Path | None = None
     """TOML file with settings by their names; flags come before it"""
     checkpoint_every: int = 10_000
-    """env steps between two checkpoints; a run that was stopped or killed goes on from the last one"""
+    """env steps between two checkpoints; a run that was stopped or killed resumes from the last one"""
     on_fault: Literal["stop", "warn"] = "stop"
-    """what to do when the env returns what is no number, or Q explodes"""
+    """what to do when the env returns NaN or infinity, or Q explodes"""
     restart: bool = False
-    """begin anew if the run's folder exists: what is in it is removed"""
+    """start over if the run's folder exists: what is in it is removed"""
     yes: bool = False
     """do not ask before removing"""
 

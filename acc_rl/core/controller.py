@@ -17,7 +17,7 @@ STUCK = 10
 
 
 class NonFiniteGap(AccError):
-    """The critic or the returns are no longer finite."""
+    """The critic or the returns are non-finite."""
 
 
 @dataclass(frozen=True)

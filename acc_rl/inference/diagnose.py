@@ -1,4 +1,4 @@
-"""Does a critic keep its promises? For any off-policy model of SB3, sb3-contrib or this package."""
+"""Does a critic over- or underestimate? For any off-policy model of SB3, sb3-contrib or this package."""
 
 from __future__ import annotations
 

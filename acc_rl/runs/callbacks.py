@@ -199,7 +199,7 @@ class DivergenceCallback(BaseCallback):
     """Looks every ``every`` env steps whether Q is more than any policy could earn, by far.
 
     No return is larger than ``value_limit``, the largest reward seen at every step for ever. Beyond ten times that, or
-    when it is no number, the critic has diverged: ``on_fault`` says whether to stop or to warn.
+    when it is NaN, the critic has diverged: ``on_fault`` says whether to stop or to warn.
     """
 
     model: Calibrated

@@ -14,7 +14,7 @@ from acc_rl.store.files import DamagedFile, read_plain
 
 LARGEST_TOML = 1 << 20
 MAY_CHANGE = ("steps", "threads")
-"""settings of a run that may differ when it goes on"""
+"""settings of a run that may differ when it resumes"""
 
 
 def read_spec(folder: Path) -> RunSpec:

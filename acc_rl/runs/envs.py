@@ -105,7 +105,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
-    """Stops at values that are no numbers, or replaces them: observations by the last good ones, rewards by 0."""
+    """Stops at NaN and infinite values, or replaces them: observations by the last good ones, rewards by 0."""
 
     def __init__(self, env: gym.Env[Any, Any], on_fault: Literal["stop", "warn"]) -> None:
         super().__init__(env)
@@ -142,7 +142,7 @@ class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
         return np.where(np.isfinite(values), values, 0.0 if good is None else good).astype(values.dtype)
 
     def _tell(self, what: str) -> None:
-        told = f"the environment returned a{'n' if what[0] == 'o' else ''} {what} that is no number"
+        told = f"the environment returned a{'n' if what[0] == 'o' else ''} {what} that is NaN or infinite"
         if self.on_fault == "stop":
             raise EnvError(told)
         self.replaced += 1
@@ -182,7 +182,7 @@ def _cause(error: Exception) -> str:
 
 
 class Guarded(gym.Wrapper[Any, Any, Any, Any]):
-    """Names env, step and cause where an env fails, its reward is no number, or an episode goes on and on.
+    """Names env, step and cause where an env fails, its reward is not a number, or an episode never ends.
 
     Without an end, evaluation would wait forever.
     """

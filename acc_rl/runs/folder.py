@@ -29,7 +29,7 @@ def is_finished(folder: Path, spec: RunSpec) -> bool:
     if differ := differences(there, spec):
         raise RunExists(
             f"{folder} holds a run with other settings ({', '.join(differ)}): "
-            "use --restart to begin it anew, or another --out"
+            "use --restart to start it over, or another --out"
         )
     steps = there.get("steps")
     if not isinstance(steps, int) or spec.steps < steps:
@@ -37,7 +37,7 @@ def is_finished(folder: Path, spec: RunSpec) -> bool:
     if finished(folder, spec):
         return True
     if (folder / records.RESULT).exists() and not has_checkpoint(folder):
-        raise RunExists(f"{folder} holds a finished run, but no checkpoint to go on from: use --restart to begin anew")
+        raise RunExists(f"{folder} holds a finished run, but no checkpoint to resume from: use --restart to start over")
     return False
 
 

@@ -18,16 +18,16 @@ STATES = 3
 """times the weights and optimizers are on disk at most: two checkpoints and the one being written"""
 
 
-class NoRoom(AccError):
+class TooLarge(AccError):
     """Memory or disk is too small for the run."""
 
 
-def check_room(model: Calibrated, steps: int, folder: Path) -> None:
+def check_resources(model: Calibrated, steps: int, folder: Path) -> None:
     transitions = min(model.buffer_size, steps)
     replay = transitions * bytes_per_transition(model.observation_space, model.action_space)
     free = memory_available()
     if replay > free:
-        raise NoRoom(
+        raise TooLarge(
             f"the replay buffer of {transitions} transitions needs {_size(replay)} of memory, but {_size(free)} are "
             "free: use a smaller --buffer-size"
         )
@@ -36,7 +36,7 @@ def check_room(model: Calibrated, steps: int, folder: Path) -> None:
     total, _, free_disk = shutil.disk_usage(_existing(folder))
     there = sum(path.stat().st_size for path in (folder / CHECKPOINTS).rglob("*") if path.is_file())
     if total and replay + states > free_disk + there:  # what has no size is no disk
-        raise NoRoom(
+        raise TooLarge(
             f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), "
             f"but {_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
         )

@@ -15,7 +15,7 @@ from acc_rl.runs.callbacks import EvaluationCallback
 SHORT = {"dropped_per_net": "d"}
 
 
-def say(console: Console, line: str) -> None:
+def print_line(console: Console, line: str) -> None:
     """A line as it is. A full disk under the log ends no run."""
     with suppress(OSError):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -65,7 +65,7 @@ class ProgressCallback(BaseCallback):
         if self.bar is not None:
             self.bar.update(self.task, completed=self.model.num_timesteps, text=text)
         else:
-            say(self.console, f"{self.title}: {text}")
+            print_line(self.console, f"{self.title}: {text}")
 
     def parts(self) -> list[str]:
         done = self.model.num_timesteps

@@ -1,4 +1,4 @@
-"""A killed run goes on where it was, to the bit."""
+"""A killed run resumes where it was, bit-identical."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CheckpointCallback(BaseCallback):
         self.next, self.saved, self.resumed = every, -1, -1
         self._before: dict[str, bytes] | None = None
 
-    # --- going on ---
+    # --- resuming ---
 
     def _init_callback(self) -> None:
         if not isinstance(self.model.replay_buffer, SharedReplayBuffer):
@@ -141,7 +141,7 @@ class CheckpointCallback(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        # going on at the very end, there was nothing left but what the parts do there
+        # resumed at the very end, there was nothing left but what the parts do there
         self.save(again=self.model.num_timesteps == self.resumed)
 
     def save(self, again: bool = False) -> None:
@@ -171,7 +171,7 @@ class CheckpointCallback(BaseCallback):
             self.saved = step
         except (OSError, CheckpointError) as error:
             warnings.warn(
-                f"no checkpoint could be written at step {step}: {error}; training goes on, "
+                f"no checkpoint could be written at step {step}: {error}; training continues, "
                 f"the next try comes in {self.every} steps",
                 stacklevel=2,
             )

@@ -32,15 +32,15 @@ def _is_temperature(value: Any) -> bool:
     return math.isfinite(number) and (number > 0 or (number == 0 and not text.startswith("auto_")))
 
 
-COUNT: Allowed = ("a whole number >= 1 and <= 10**12", lambda value: is_whole(value, 1, 10**12))
-COUNT_OF_ENVS: Allowed = ("a whole number >= 1 and <= 10,000", lambda value: is_whole(value, 1, 10_000))
-COUNT_OR_MINUS_ONE: Allowed = ("a whole number >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
+COUNT: Allowed = ("an integer >= 1 and <= 10**12", lambda value: is_whole(value, 1, 10**12))
+COUNT_OF_ENVS: Allowed = ("an integer >= 1 and <= 10,000", lambda value: is_whole(value, 1, 10_000))
+COUNT_OR_MINUS_ONE: Allowed = ("an integer >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
 NUMBER: Allowed = ("a finite number", is_number)
 POSITIVE: Allowed = ("a finite number > 0", lambda value: is_number(value) and value > 0)
 NOT_NEGATIVE: Allowed = ("a finite number >= 0", lambda value: is_number(value) and value >= 0)
 SHARE: Allowed = ("a number in [0, 1]", lambda value: is_number(value) and 0 <= value <= 1)
 PART: Allowed = ("a number in (0, 1]", lambda value: is_number(value) and 0 < value <= 1)
-SIZES: Allowed = ("whole numbers >= 1", lambda value: all(is_whole(each, 1) for each in value))
+SIZES: Allowed = ("integers >= 1", lambda value: all(is_whole(each, 1) for each in value))
 
 
 def _require(part: Any, ranges: Mapping[str, Allowed]) -> None:
@@ -65,7 +65,7 @@ class Settings:
     gamma: float | None = None
     """discount factor"""
     tau: float | None = None
-    """share by which the targets follow per update"""
+    """soft update coefficient (Polyak), as in SB3"""
     train_freq: int | None = None
     """env steps between two rounds of training"""
     gradient_steps: int | None = None
@@ -136,7 +136,7 @@ def _name(field: str) -> Allowed:
 SETTINGS: Mapping[str, Allowed] = {
     **dict.fromkeys(("batch_size", "buffer_size", "train_freq", "critic_updates", "n_critics", "n_atoms"), COUNT),
     **dict.fromkeys(("n_steps", "target_update_interval", "policy_delay"), COUNT),
-    "learning_starts": ("a whole number >= 0", is_whole),
+    "learning_starts": ("an integer >= 0", is_whole),
     **dict.fromkeys(("gradient_steps", "sde_sample_freq"), COUNT_OR_MINUS_ONE),
     **dict.fromkeys(("learning_rate", "max_grad_norm"), POSITIVE),
     **dict.fromkeys(("gamma", "exploration_initial_eps", "exploration_final_eps"), SHARE),
@@ -213,8 +213,8 @@ class RunSpec:
 RUN: Mapping[str, Allowed] = {
     **dict.fromkeys(("steps", "eval_every", "log_every"), COUNT),
     **dict.fromkeys(("n_envs", "eval_episodes"), COUNT_OF_ENVS),
-    "seed": ("a whole number >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
-    "threads": ("a whole number >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
+    "seed": ("an integer >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
+    "threads": ("an integer >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
     "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),
 }
 LONG = 60
@@ -264,7 +264,7 @@ def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:
 
 
 def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
-    """The value if it is of the field's type, lists as tuples and 1e6 as a whole number; files know no types of ours"""
+    """The value if it is of the field's type, lists as tuples and 1e6 as an integer; files know no types of ours"""
     kind = get_type_hints(cls)[name]
     options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     value = tuple(value) if isinstance(value, list) else value
@@ -279,7 +279,7 @@ def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
 
 
 def as_whole(value: Any) -> Any:
-    """1e6 is a whole number too, although TOML reads it as a float"""
+    """1e6 is an integer too, although TOML reads it as a float"""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -298,7 +298,7 @@ def _fits(value: Any, option: Any) -> bool:
 def _told(option: Any) -> str:
     if get_origin(option) is Literal:
         return " or ".join(map(repr, get_args(option)))
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
     return names.get(option, "a list of numbers")
 
 

@@ -1,4 +1,4 @@
-"""All that decides how a model goes on: weights, optimizers, counters, random streams, envs."""
+"""All state of a model that decides how it resumes: weights, optimizers, counters, random streams, envs."""
 
 from __future__ import annotations
 

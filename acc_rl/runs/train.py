@@ -32,8 +32,8 @@ from acc_rl.runs.callbacks import (
 )
 from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
-from acc_rl.runs.preflight import NoRoom, check_room
-from acc_rl.runs.progress import ProgressCallback, say
+from acc_rl.runs.preflight import TooLarge, check_resources
+from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
@@ -58,17 +58,17 @@ def train(
 ) -> Path:
     """Train as ``spec`` says and leave a folder that explains itself.
 
-    A folder that holds a part of this run is continued from its last checkpoint, to the bit as if it had never
+    A folder that holds a part of this run is resumed from its last checkpoint, bit-identical as if it had never
     stopped. SIGINT and SIGTERM save everything and end with ``Stopped``.
     """
     if checkpoint_every < 1:
-        raise AccError(f"checkpoint_every is {checkpoint_every}, but must be a whole number >= 1")
+        raise AccError(f"checkpoint_every is {checkpoint_every}, but must be an integer >= 1")
     if on_fault not in ("stop", "warn"):
         raise AccError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console(markup=False)
     folder = Path(out) / spec.name
     if not restart and is_finished(folder, spec):
-        say(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
+        print_line(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
     if not restart:
         Checkpoints(folder / records.CHECKPOINTS).refuse_links()
@@ -84,8 +84,8 @@ def train(
     try:
         model = make_model(spec, on_fault)
     except MemoryError as error:
-        raise NoRoom(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
-    check_room(model, spec.steps, folder)
+        raise TooLarge(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
+    check_resources(model, spec.steps, folder)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder) as free, StopRequest() as stop:
@@ -100,7 +100,8 @@ def train(
         except Exception as error:
             tidy(error, folder, made, model.num_timesteps)
             if (folder / records.TRACEBACK).exists():
-                say(console, f"an error at step {model.num_timesteps}: its traceback is {folder / records.TRACEBACK}")
+                where = folder / records.TRACEBACK
+                print_line(console, f"an error at step {model.num_timesteps}: its traceback is {where}")
             raise
     return folder
 
@@ -154,7 +155,7 @@ class _Run:
         record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
         if done is not None:
             board.purge(done)
-            say(self.console, f"{folder}: going on from step {done}")
+            print_line(self.console, f"{folder}: resuming from step {done}")
         for name in (records.RESULT, records.TRACEBACK):
             (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
@@ -170,7 +171,8 @@ class _Run:
             self.checkpoints.save()  # an evaluation may have been cut off
             saved = max(self.checkpoints.saved, 0)
             where = "" if saved == model.num_timesteps else f" from step {saved}, the last that could be saved"
-            say(self.console, f"stopped at step {model.num_timesteps} of {spec.steps}; the same command goes on{where}")
+            at = f"stopped at step {model.num_timesteps} of {spec.steps}"
+            print_line(self.console, f"{at}; the same command resumes it{where}")
             raise
         finally:
             self.progress.close()
@@ -195,7 +197,7 @@ class _Run:
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
-        say(
+        print_line(
             self.console,
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
             f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
@@ -227,7 +229,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
 
 def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
     env = envs.make(spec.env)
-    # without it the model itself stops at what is no number
+    # without it the model itself stops at NaN
     checked = envs.FiniteValues(env, on_fault) if on_fault == "warn" else env
     return envs.SeededEpisodes(Monitor(checked), spec.seed, index)
 
@@ -273,8 +275,8 @@ class _Rows(KVWriter):
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         row = {"step": step}
         for key, value in sorted(key_values.items()):
-            room, _, name = key.partition("/")
-            if room in ("train", "bias") or key in self.NAMES:
+            section, _, name = key.partition("/")
+            if section in ("train", "bias") or key in self.NAMES:
                 row[self.NAMES.get(key, name)] = python_number(value)
         self.rows.append(row)
         self.clock_rows.append({"step": step, "seconds": round(self.clock.seconds, 3)})
@@ -284,7 +286,7 @@ class _Rows(KVWriter):
 
 
 class _TensorBoard(TensorBoardOutputFormat):
-    """Events after the step where a run goes on are not shown; a disk that is full ends the events, not the run."""
+    """Events after the step where a run resumes are not shown; a disk that is full ends the events, not the run."""
 
     def purge(self, step: int) -> None:
         folder = self.writer.log_dir

@@ -147,7 +147,7 @@ class Checkpoints:
         if partial is not None:
             left = sum(segment.last - segment.first for segment, _ in partial.segments)
             warnings.warn(
-                f"no checkpoint in {self.folder} is whole: going on from step {partial.step} with the newest {left} "
+                f"no checkpoint in {self.folder} is whole: resuming from step {partial.step} with the newest {left} "
                 "transitions of the replay buffer; the result will differ from that of an uninterrupted run",
                 stacklevel=2,
             )

@@ -103,9 +103,9 @@ def read(path: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             if number == len(lines):  # no line end after it: the write was cut off
                 break
-            raise RecordError(f"{path}: line {number} is no JSON: {line[:60]!r}") from None
+            raise RecordError(f"{path}: line {number} is not valid JSON: {line[:60]!r}") from None
         if not isinstance(row, dict):
-            raise RecordError(f"{path}: line {number} is no JSON object: {line[:60]!r}")
+            raise RecordError(f"{path}: line {number} is not a JSON object: {line[:60]!r}")
         rows.append(row)
     return rows
 
@@ -120,9 +120,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: is no JSON: {error}") from None
+        raise RecordError(f"{path}: is not valid JSON: {error}") from None
     if not isinstance(content, dict):
-        raise RecordError(f"{path}: is no JSON object")
+        raise RecordError(f"{path}: is not a JSON object")
     return content
 
 
@@ -132,7 +132,7 @@ def json_like(content: Mapping[str, Any]) -> Any:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON knows no NaN: what is no number becomes null."""
+    """JSON has no NaN: it becomes null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

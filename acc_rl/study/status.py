@@ -69,7 +69,7 @@ def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStat
 
 def _state(tried: Sequence[Attempt], folder: Path) -> State:
     end = tried[-1].end if tried else None
-    if (tried and end is None) or is_locked(folder):  # by acc train, say
+    if (tried and end is None) or is_locked(folder):  # by acc train, print_line
         return "running"
     if end is not None and end.how == "failed":
         return "failed"

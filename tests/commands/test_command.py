@@ -170,7 +170,7 @@ def test_ctrl_c_ends_cleanly_with_everything_written(tmp_path):
     assert (process.returncode, err) == (130, "")
     (folder,) = tmp_path.iterdir()
     (checkpoint,) = (folder / "checkpoints").glob("step-*")
-    assert f"stopped at step {int(checkpoint.name[5:])} of 1000000; the same command goes on" in out
+    assert f"stopped at step {int(checkpoint.name[5:])} of 1000000; the same command resumes it" in out
     load_policy(folder)(np.zeros(3, dtype=np.float32))
 
 

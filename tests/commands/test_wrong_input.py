@@ -10,7 +10,7 @@ from acc_rl.commands.main import main
 from acc_rl.commands.train import parse_train
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import evaluate_task
-from acc_rl.runs.progress import say
+from acc_rl.runs.progress import print_line
 from acc_rl.runs.spec import Settings
 from acc_rl.runs.train import accepted
 
@@ -146,7 +146,7 @@ def test_a_fault_in_training_leaves_its_traceback_in_the_runs_folder(tmp_path, c
 def test_infinitely_many_steps(capsys):
     with pytest.raises(SystemExit, match="2"):
         parse_train(["Hopper", "--steps", "1e400"])
-    assert "1e400 is no whole number" in capsys.readouterr().err
+    assert "1e400 is not an integer" in capsys.readouterr().err
 
 
 def test_an_episode_that_never_ends_is_an_error(monkeypatch):
@@ -189,5 +189,5 @@ def test_an_env_is_needed(tmp_path, capsys):
 
 
 def test_brackets_in_a_path_are_no_markup(capsys):
-    say(Console(), "o[/x]: done")
+    print_line(Console(), "o[/x]: done")
     assert capsys.readouterr().out == "o[/x]: done\n"

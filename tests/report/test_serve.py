@@ -109,7 +109,7 @@ def test_a_broken_record_is_told_and_not_the_end(port, run):
     (run / "evaluations.jsonl").write_text("nonsense\n" + whole)
     status, told = ask(port)
     assert status == 503
-    assert "line 1 is no JSON: b&#x27;nonsense&#x27;" in told
+    assert "line 1 is not valid JSON: b&#x27;nonsense&#x27;" in told
     assert '<meta http-equiv="refresh" content="2">' in told
     (run / "evaluations.jsonl").write_text(whole)
     assert ask(port)[0] == 200

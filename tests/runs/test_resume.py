@@ -28,7 +28,7 @@ from acc_rl.runs import envs
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
 from acc_rl.runs.config import differences, finished, identity
 from acc_rl.runs.interrupt import Stopped, StopRequest
-from acc_rl.runs.preflight import NoRoom
+from acc_rl.runs.preflight import TooLarge
 from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback
 from acc_rl.runs.train import RunExists, make_model
@@ -230,11 +230,11 @@ def test_what_is_on_disk_already_needs_no_more_room(tmp_path, monkeypatch):
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     monkeypatch.setattr("acc_rl.runs.preflight.shutil.disk_usage", lambda path: (10**12, 0, 10))
     monkeypatch.setattr("acc_rl.runs.preflight.CHECKPOINTS", "elsewhere")
-    with pytest.raises(NoRoom) as told:
+    with pytest.raises(TooLarge) as told:
         run(tiny(), tmp_path)
     needed = float(re.search(r"need up to ([\d.]+) MB", str(told.value)).group(1)) * 1e6
     monkeypatch.setattr("acc_rl.runs.preflight.shutil.disk_usage", lambda path: (10**12, 0, int(1.1 * needed - size)))
-    with pytest.raises(NoRoom):
+    with pytest.raises(TooLarge):
         run(tiny(), tmp_path)
     monkeypatch.setattr("acc_rl.runs.preflight.CHECKPOINTS", records.CHECKPOINTS)
     run(tiny(), tmp_path)
@@ -500,9 +500,11 @@ def test_an_env_that_cannot_be_brought_back_begins_a_new_episode(tmp_path, monke
 @pytest.mark.parametrize("fault", ["observation", "reward"])
 def test_what_is_no_number_stops_or_is_replaced(fault, tmp_path):
     spec = tiny(f"Odd-{fault}-v0", steps=200, eval_every=1000)
-    with pytest.raises(ValueError, match=f"the environment returned an? {fault} that is no number"):
+    with pytest.raises(ValueError, match=f"the environment returned an? {fault} that is NaN or infinite"):
         run(spec, tmp_path)
-    with pytest.warns(UserWarning, match=f"the environment returned an? {fault} that is no number: it was replaced"):
+    with pytest.warns(
+        UserWarning, match=f"the environment returned an? {fault} that is NaN or infinite: it was replaced"
+    ):
         folder = run(spec, tmp_path, on_fault="warn")
     assert records.read_json(folder / records.RESULT)["step"] == 200
 

@@ -50,7 +50,7 @@ def test_names_explain_themselves():
         ({"env": "Hopper", "bias": 3}, "bias is 3, but must be a table of settings"),
         ({"algo": "acc"}, "env is missing"),
         ({"env": "Hopper", "algo": "acc-td4"}, "unknown algorithm 'acc-td4'; did you mean acc-td3?"),
-        ({"env": "Hopper", "steps": -5}, "steps is -5, but must be a whole number >= 1"),
+        ({"env": "Hopper", "steps": -5}, "steps is -5, but must be an integer >= 1"),
         ({"env": "Hopper", "seed": 0.5}, "seed is 0.5, but must be a whole number"),
         ({"env": 5}, "env is 5, but must be a text"),
         ({"env": "Hopper", "value_error": "no"}, "value_error is 'no', but must be true or false"),
@@ -141,7 +141,7 @@ def test_ranges_of_the_bias_rule(bias, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"threads": 10**11}, "threads is 100000000000, but must be a whole number >= 0 and <= 1024"),
+        ({"threads": 10**11}, "threads is 100000000000, but must be an integer >= 0 and <= 1024"),
         ({"seed": 2**32}, "seed is 4294967296, but must be"),
         ({"device": "foo"}, "device is 'foo', but must be auto, cpu, cuda or cuda:N"),
     ],

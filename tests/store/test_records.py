@@ -32,7 +32,7 @@ def test_damage_elsewhere_is_named(tmp_path):
     with pytest.raises(records.RecordError, match=r"rows\.jsonl: line 2 is no JSON"):
         records.read(path)
     path.write_text("[1]\n")
-    with pytest.raises(records.RecordError, match="line 1 is no JSON object"):
+    with pytest.raises(records.RecordError, match="line 1 is not a JSON object"):
         records.read(path)
 
 

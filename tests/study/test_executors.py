@@ -179,7 +179,7 @@ def test_signals_stop_all_workers_and_the_same_command_goes_on(clean, tmp_path):
         execute(study, Local(study, 1, OPTIONS), 2, Notes(terminate))
     assert hows(study) == ["stopped", "stopped"]
     assert execute(study, Local(study, 1, OPTIONS), 2, Notes()) == []
-    assert "going on from step" in study.log(study.runs[0]).read_text()
+    assert "resuming from step" in study.log(study.runs[0]).read_text()
     assert digests(study.folder) == of(clean, "_acc_")
 
 
