@@ -35,7 +35,7 @@ from acc_rl.store import records
 TESTS = Path(__file__).parent
 BEGIN, END = "<!-- torture: begin -->", "<!-- torture: end -->"
 READ = "the checkpoint before it, or the new one, was read whole"
-EQUAL = "equal to the bit"
+EQUAL = "bit-identical"
 NAMED = "detected and named, the checkpoint before it was used"
 
 
@@ -53,7 +53,7 @@ def kills(folder: Path, total: int) -> tuple[str, str]:
         assert found == whole, f"{spec.name}: {[name for name in whole if whole[name] != found[name]]} differ"
         hit, runs = hit + hits, runs + 1
     what = f"{runs} runs ({', '.join(ALGORITHMS)}; Pendulum-v1, Hopper-v5; 1 and 2 envs), {hit} kills"
-    return what, "weights, optimizers, RNG, replay buffer and records equal to the bit"
+    return what, "weights, optimizers, RNG, replay buffer and records bit-identical"
 
 
 def tests() -> list[tuple[str, str, str, str, str]]:
@@ -137,7 +137,7 @@ def stops(folder: Path) -> tuple[str, str]:
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) in (0, 128 + signal.SIGTERM)
         times += 1
     assert digests(folder / "stopped" / spec.name) == whole
-    return f"{times} stops of a run", f"ended within {longest:.1f} s, no step lost, equal to the bit"
+    return f"{times} stops of a run", f"ended within {longest:.1f} s, no step lost, bit-identical"
 
 
 def long_run(folder: Path, steps: int) -> tuple[str, str]:
@@ -188,7 +188,7 @@ def plain_sb3(folder: Path) -> tuple[str, str]:
     second.load_replay_buffer(folder / "buffer")
     second.learn(250, reset_num_timesteps=False)
     equal = weights(second) == weights(whole)
-    return "1 stop, at a step of its choice", "equal to the bit" if equal else "goes on, but the weights differ"
+    return "1 stop, at a step of its choice", "bit-identical" if equal else "resumes, but the weights differ"
 
 
 def isolated(function: object, *args: object) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from acc_rl.core.errors import AccError
 
 def confirm(question: str) -> None:
     if not sys.stdin.isatty():
-        raise AccError(f"{question} Say so with --yes")
+        raise AccError(f"{question} Pass --yes to do it")
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
         raise AccError("nothing was done")
 

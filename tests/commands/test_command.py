@@ -255,7 +255,7 @@ def test_an_existing_run_is_not_overwritten(trained):
     assert (same.returncode, other.returncode, anew.returncode) == (0, 2, 2)
     assert "all 2200 steps are done" in same.stdout
     assert "steps can only grow, 99 is less" in other.stderr
-    assert "Say so with --yes" in anew.stderr
+    assert "Pass --yes" in anew.stderr
     assert (folder / "evaluations.jsonl").read_bytes() == before
 
 
