@@ -7,7 +7,7 @@ from acc_rl.algos.registry import REGISTRY
 
 BIAS = {"start_step": 100, "update_interval": 50, "pairs_kept": 300}
 PAPER = {"returns": "plain", "tail": "none", "warm_up": "keep"}
-"""also for acc-x, whose own defaults are others"""
+"""for acc-x, whose own defaults are others"""
 COMMON = {"buffer_size": 1000, "learning_starts": 50, "batch_size": 16, "device": "cpu"}
 QUANTILE = {"n_critics": 2, "n_atoms": 7}
 OWN = {
@@ -37,7 +37,8 @@ ADAPTIVE = [name for name in OWN if name.startswith("acc")]
 
 def make(name, env, policy="MlpPolicy", **kwargs):
     policy_kwargs = {"net_arch": [16], **kwargs.pop("policy_kwargs", {})}
-    kwargs["bias"] = {**PAPER, **kwargs.get("bias", BIAS)}
+    paper = PAPER if KINDS[name] == "x" else {}
+    kwargs["bias"] = {**paper, **kwargs.get("bias", BIAS)}
     settings = {**COMMON, **(OWN | ALSO)[name], "policy_kwargs": policy_kwargs, **kwargs}
     return REGISTRY[name].make(policy, env, **settings)
 
