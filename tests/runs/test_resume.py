@@ -502,9 +502,7 @@ def test_what_is_no_number_stops_or_is_replaced(fault, tmp_path):
     spec = tiny(f"Odd-{fault}-v0", steps=200, eval_every=1000)
     with pytest.raises(ValueError, match=f"the environment returned an? {fault} that is NaN or infinite"):
         run(spec, tmp_path)
-    with pytest.warns(
-        UserWarning, match=f"returned an? {fault} that is NaN or infinite: it was replaced"
-    ):
+    with pytest.warns(UserWarning, match=f"returned an? {fault} that is NaN or infinite: it was replaced"):
         folder = run(spec, tmp_path, on_fault="warn")
     assert records.read_json(folder / records.RESULT)["step"] == 200
 
