@@ -48,6 +48,17 @@ PRESETS: Mapping[str, tuple[str, Grid]] = {
             "1, 2 and 4 critic updates per step",
             _preset("sample-efficient", SHORT, *(f"{a}{k}" for a in ("acc", "sac", "td3") for k in ("", "-2q", "-4q"))),
         ),
+        (
+            "the paper's claim in the small: a day on two cores",
+            _preset(
+                "compact",
+                dict.fromkeys(("HalfCheetah", "Hopper", "Walker2d"), M // 10),
+                *("acc-compact", "tqc-compact-d0", "tqc-compact-d2", "tqc-compact-d5"),
+                seeds=2,
+                eval_every=5000,
+                threads=1,
+            ),
+        ),
         ("ACC on TD3", _preset("td3", dict.fromkeys(GYM, M), "td3", "acc-td3")),
         ("5 and 2 critics", _preset("critics", GYM, "acc", "acc-n2", "sac", "td3")),
         (

@@ -33,6 +33,13 @@ def test_presets_are_the_papers(name, runs, steps):
     assert {spec.threads for spec in specs} == {1}
 
 
+def test_the_compact_preset():
+    runs = PRESETS["compact"][1].runs()
+    assert len(runs) == 3 * 4 * 2
+    assert {(run.steps, run.threads) for run in runs} == {(100_000, 1)}
+    assert {run.algo for run in runs} == {"acc-compact", *(f"tqc-compact-d{d}" for d in (0, 2, 5))}
+
+
 def test_variants_of_the_presets():
     assert {spec.algo for spec in grid("fixed-d").runs()} == {"acc", "tqc-d0", "tqc-d2", "tqc-d5"}
     assert {spec.algo for spec in grid("critics").runs()} == {"acc", "acc-n2", "sac", "td3"}
