@@ -297,7 +297,7 @@ def test_config_with_wrong_types(tmp_path):
     (tmp_path / "run.toml").write_text('env = "Pendulum-v1"\n[settings]\nbatch_size = "many"\n')
     result = run("train", "--config", tmp_path / "run.toml")
     assert result.returncode == 2
-    assert "settings.batch_size is 'many', but must be a whole number" in result.stderr
+    assert "settings.batch_size is 'many', but must be an integer" in result.stderr
 
 
 def test_out_that_is_a_file(tmp_path):

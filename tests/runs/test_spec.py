@@ -15,7 +15,7 @@ def test_whole_numbers_may_be_written_as_floats():
     spec = from_dict({"env": "Hopper", **content, "bias": {"start_step": 1e4}})
     assert (spec.steps, spec.eval_every, spec.settings.buffer_size) == (100_000, 1000, 100_000)
     assert all(isinstance(each, int) for each in (spec.steps, spec.settings.buffer_size, *spec.settings.qf))
-    with pytest.raises(ValueError, match="steps is inf, but must be a whole number"):
+    with pytest.raises(ValueError, match="steps is inf, but must be an integer"):
         from_dict({"env": "Hopper", "steps": float("inf")})
 
 
@@ -51,7 +51,7 @@ def test_names_explain_themselves():
         ({"algo": "acc"}, "env is missing"),
         ({"env": "Hopper", "algo": "acc-td4"}, "unknown algorithm 'acc-td4'; did you mean acc-td3?"),
         ({"env": "Hopper", "steps": -5}, "steps is -5, but must be an integer >= 1"),
-        ({"env": "Hopper", "seed": 0.5}, "seed is 0.5, but must be a whole number"),
+        ({"env": "Hopper", "seed": 0.5}, "seed is 0.5, but must be an integer"),
         ({"env": 5}, "env is 5, but must be a text"),
         ({"env": "Hopper", "value_error": "no"}, "value_error is 'no', but must be true or false"),
         (
@@ -184,5 +184,5 @@ def test_settings_from_mappings():
 
 @pytest.mark.parametrize("name", ["steps", "eval_every", "log_every", "n_envs", "eval_episodes"])
 def test_numbers_too_large_to_be_meant(name):
-    with pytest.raises(SettingError, match=f"{name} is {10**30}, but must be a whole number"):
+    with pytest.raises(SettingError, match=f"{name} is {10**30}, but must be an integer"):
         RunSpec("Hopper", **{name: 10**30})

@@ -124,7 +124,7 @@ def test_a_file():
         ({"seeds": 0}, "seeds is 0, but must be an integer >= 1"),
         ({"seeds": []}, "seeds is"),
         ({"settings": 3}, "settings is 3, but must be a table of settings"),
-        ({"eval_every": "often"}, "eval_every is 'often', but must be a whole number"),
+        ({"eval_every": "often"}, "eval_every is 'often', but must be an integer"),
     ],
 )
 def test_mistakes_in_files_are_named(change, message):
