@@ -32,6 +32,8 @@ class RunStatus:
     """d, the dropped atoms per net, of algorithms that have it"""
     beta: float | None
     """of algorithms that adapt it"""
+    at_limit: bool
+    """beta has been at an end of its range for ten updates with the gap pointing outward"""
     seconds: float | None
     """of training so far"""
     left: float | None
@@ -60,6 +62,7 @@ def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStat
         evaluation.get("success"),
         training.get("dropped_per_net"),
         training.get("beta") if adapts(spec) else None,
+        bool(training.get("at_limit")),
         seconds,
         None if rate is None else rate * (spec.steps - step),
         len(tried),
@@ -69,7 +72,7 @@ def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStat
 
 def _state(tried: Sequence[Attempt], folder: Path) -> State:
     end = tried[-1].end if tried else None
-    if (tried and end is None) or is_locked(folder):  # by acc train, print_line
+    if (tried and end is None) or is_locked(folder):  # by acc train, say
         return "running"
     if end is not None and end.how == "failed":
         return "failed"

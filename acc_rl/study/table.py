@@ -108,6 +108,8 @@ def cells(status: RunStatus) -> list[str]:
     knob = "" if status.beta is None else f"beta {status.beta:.2f}"
     if status.dropped is not None:
         knob = f"{status.dropped:.2f}"
+    if status.at_limit:
+        knob += " (limit)"
     return [
         status.name,
         status.state,

@@ -67,6 +67,9 @@ def test_beta_is_shown_where_it_is_turned(algo, knob, tmp_path):
     folder.mkdir()
     records.Rows(folder / records.TRAINING).append({"step": 200, "beta": 0.25})
     assert cells(study_status(study)[0])[4] == knob
+    records.Rows(folder / records.TRAINING).append({"step": 300, "beta": 0.25, "at_limit": 1.0})
+    assert study_status(study)[0].at_limit
+    assert cells(study_status(study)[0])[4].endswith("(limit)")
 
 
 def test_failed(half_done, capsys):
