@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,6 +152,8 @@ def last_step(folder: Path) -> int:
 def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
     """The last whole row, without reading all of a long file; {} if there is none"""
     try:
+        if not stat.S_ISREG(path.lstat().st_mode):  # a pipe would hang, a device never end
+            return {}
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - span))
@@ -160,7 +163,7 @@ def last_row(path: Path, span: int = 65536) -> dict[str, Any]:
     for line in reversed(lines[:-1]):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             return row

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing as mp
+import os
 from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
@@ -249,3 +250,13 @@ def test_mistakes_are_one_line(words, message, tmp_path, monkeypatch, capsys):
     assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pipes_and_endless_nesting_in_place_of_records_are_passed_over(tmp_path):
+    study = small_study(tmp_path, seeds=1)
+    folder = study.folder / study.runs[0].name
+    folder.mkdir()
+    os.mkfifo(folder / records.TRAINING)
+    (folder / records.EVALUATIONS).write_text('{"step": 100, "mean_return": 1.0}\n' + "[" * 100_000 + "\n")
+    status = study_status(study)[0]
+    assert (status.step, status.score) == (100, 1.0)
