@@ -75,7 +75,12 @@ OPTIONS = {
     "acc": ANY | ACTOR_CRITIC | SOFT_ONLY,
     "acc-sac": ANY | ACTOR_CRITIC | SOFT_ONLY,
     "acc-td3": ANY | ACTOR_CRITIC | DETERMINISTIC_ONLY,
-    "acc-x": ANY | ACTOR_CRITIC | SOFT_ONLY | {"plain": {"normalize_observations": False, "reward_scaling": False}},
+    "acc-x": {
+        **{option: ANY[option] for option in ("default", "n-step", "per episode", "bootstrapped tail")},
+        **{option: SOFT_ONLY[option] for option in ("gSDE", "fixed temperature", "soft returns")},
+        "more critics": {"n_critics": 3},
+        "plain": {"normalize_observations": False, "reward_scaling": False},
+    },
     "acc-dqn": ANY,
     "acc-qrdqn": ANY,
     "acc-ddpg": {"default": {}, "more critic updates": {"critic_updates": 3}},

@@ -126,7 +126,7 @@ def test_a_watched_page_follows_records_that_changed_before_it_first_asked(brows
         page.goto(f"http://127.0.0.1:{made.server_address[1]}/")
         page.get_by_text("at step 11,000 of 20,000").wait_for()
         records.write_text("nonsense\n" + whole)
-        page.get_by_text("line 1 is no JSON").wait_for()
+        page.get_by_text("line 1 is not valid JSON").wait_for()
         records.write_text(whole + '{"step": 12000, "mean_return": 5.0}\n')
         page.get_by_text("at step 12,000 of 20,000").wait_for()
     finally:

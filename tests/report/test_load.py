@@ -38,12 +38,12 @@ def test_a_damaged_run_is_told_and_the_others_are_read(tmp_path):
     (run / "evaluations.jsonl").write_text('{"step": 0}\nnonsense\n{"step": 1}\n')
     loaded = load(tmp_path)
     assert [each.seed for each in loaded.runs] == [0]
-    assert "line 2 is no JSON" in loaded.damaged[run.name]
+    assert "line 2 is not valid JSON" in loaded.damaged[run.name]
     with pytest.raises(ReportError, match="line 2"):
         load(run)
 
 
-@pytest.mark.parametrize(("content", "told"), [({"algo": "acc"}, "env is None"), ([], "no JSON object")])
+@pytest.mark.parametrize(("content", "told"), [({"algo": "acc"}, "env is None"), ([], "not a JSON object")])
 def test_a_spec_that_is_none_is_told(tmp_path, content, told):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/spec.json").write_text(json.dumps(content))
@@ -150,7 +150,7 @@ def test_a_file_that_grows_has_one_entry(tmp_path):
         (os.mkfifo, "is no plain file"),
         (lambda path: path.symlink_to("/dev/zero"), "is a link"),
         (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "not at most"),
-        (lambda path: path.write_text("[" * 10**5 + "\n"), "line 1 is no JSON"),
+        (lambda path: path.write_text("[" * 10**5 + "\n"), "line 1 is not valid JSON"),
     ],
 )
 def test_records_are_plain_files(tmp_path, make, told):

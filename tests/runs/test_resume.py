@@ -178,7 +178,7 @@ def test_a_run_without_checkpoints_is_not_wiped_if_it_was_finished(tmp_path):
     shutil.rmtree(folder / records.CHECKPOINTS)
     before = sorted(folder.iterdir())
     assert run(tiny(steps=200), tmp_path) == folder
-    with pytest.raises(RunExists, match="no checkpoint to go on from: use --restart"):
+    with pytest.raises(RunExists, match="no checkpoint to resume from: use --restart"):
         run(tiny(steps=300), tmp_path)
     assert sorted(folder.iterdir()) == before
     # one that was cut off before its first checkpoint begins anew, but leaves what is not its own

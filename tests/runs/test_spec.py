@@ -56,7 +56,7 @@ def test_names_explain_themselves():
         ({"env": "Hopper", "value_error": "no"}, "value_error is 'no', but must be true or false"),
         (
             {"env": "Hopper", "settings": {"batch_size": "many"}},
-            r"settings\.batch_size is 'many', but must be a whole n",
+            r"settings\.batch_size is 'many', but must be an integer",
         ),
         ({"env": "Hopper", "settings": {"gamma": True}}, r"settings\.gamma is True, but must be a number"),
         (

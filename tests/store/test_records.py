@@ -29,7 +29,7 @@ def test_a_torn_last_line_is_passed_over(tmp_path, cut):
 def test_damage_elsewhere_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(records.RecordError, match=r"rows\.jsonl: line 2 is no JSON"):
+    with pytest.raises(records.RecordError, match=r"rows\.jsonl: line 2 is not valid JSON"):
         records.read(path)
     path.write_text("[1]\n")
     with pytest.raises(records.RecordError, match="line 1 is not a JSON object"):
@@ -144,5 +144,5 @@ def test_rows_are_not_written_into_what_became_a_link(tmp_path):
 def test_deep_json_is_one_line(tmp_path):
     (tmp_path / "a.json").write_text("[" * 10**5 + "\n")
     for read in (records.read, records.read_json):
-        with pytest.raises(records.RecordError, match=r"a\.json: .*is no JSON"):
+        with pytest.raises(records.RecordError, match=r"a\.json: .*is not valid JSON"):
             read(tmp_path / "a.json")
