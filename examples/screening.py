@@ -31,7 +31,8 @@ ROWS = Path(__file__).parents[1] / "results" / "screening.jsonl"
 @dataclass(frozen=True)
 class Variant:
     trunk: str = "mlp"
-    """mlp | bro (LayerNorm residual) | xqc (BatchNorm after each layer) | flash (BatchNorm residual, expansion 4)"""
+    """mlp | ln (LayerNorm after each layer) | bro (LayerNorm residual) | xqc (BatchNorm after each layer) |
+    flash (BatchNorm residual, expansion 4)"""
     critic: tuple[int, int] = (256, 2)
     """width, layers or blocks"""
     actor: tuple[int, int] = (256, 2)
@@ -72,6 +73,7 @@ FLASH = Variant(
     trunk="flash", critic=(128, 2), actor=(64, 2), categorical=True, scale_rewards=True, unit_weights=True, alpha=0.01,
     policy_delay=2, lr=3e-4, lr_end=0.5, tau=0.01, batch=512,
 )  # fmt: skip
+CAT = Variant(normalize_observations=True, categorical=True, scale_rewards=True, alpha=0.1)
 BRO = Variant(trunk="bro", critic=(256, 1), actor=(256, 1), normalize_observations=True)
 VARIANTS = {
     "plain": PLAIN,
@@ -83,7 +85,13 @@ VARIANTS = {
     "flash-fast": replace(FLASH, lr=1e-3, alpha=0.1, batch=256, tau=0.005),
     # one part at a time on the plain learner
     "plain-bn": replace(PLAIN, trunk="xqc", critic=(256, 2)),
-    "plain-cat": replace(PLAIN, normalize_observations=True, categorical=True, scale_rewards=True, alpha=0.1),
+    "plain-cat": CAT,
+    # one part at a time on the categorical learner
+    "ln-cat": replace(CAT, trunk="ln", actor_trunk="mlp"),
+    "bn-cat": replace(CAT, trunk="xqc", normalize_observations=False),
+    "bn-cat-delay": replace(CAT, trunk="xqc", normalize_observations=False, policy_delay=2),
+    "unit-cat": replace(CAT, trunk="xqc", normalize_observations=False, unit_weights=True, lr_end=0.1),
+    "ln-cat-delay": replace(CAT, trunk="ln", actor_trunk="mlp", policy_delay=2),
 }
 
 
@@ -133,6 +141,9 @@ def trunk(kind: str, nets: int, n_in: int, n_out: int, width: int, depth: int) -
     if kind == "mlp":
         for i in range(depth):
             layers += [linear(n_in if i == 0 else width, width), nn.ReLU()]
+    elif kind == "ln":
+        for i in range(depth):
+            layers += [linear(n_in if i == 0 else width, width), LayerNorm(nets, width), nn.ReLU()]
     elif kind == "bro":
         layers += [linear(n_in, width), LayerNorm(nets, width), nn.ReLU()]
         for _ in range(depth):
