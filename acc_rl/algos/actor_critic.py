@@ -118,8 +118,8 @@ class ActorCritic(Calibrated):
         """What the critics' outputs mean, and how many they have; called before the nets are built"""
 
     @abstractmethod
-    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, th.Tensor | float]:
-        """The target critics' laws at the policy's next action, and the entropy bonus of that action, (batch, 1)"""
+    def next_law(self, obs: PyTorchObs) -> tuple[Law, th.Tensor | float]:
+        """The target critics' laws at the policy's action, and the entropy bonus of that action, (batch, 1)"""
 
     @abstractmethod
     def update_actor(self, batch: ReplayBufferSamples) -> None:
@@ -134,9 +134,13 @@ class ActorCritic(Calibrated):
 
     def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
         """y = r + gamma * (Q_beta(s', a') + bonus), the law that the critics regress to"""
-        law, bonus = self.next_law(batch)
+        law, bonus = self.next_law(batch.next_observations)
         rewards = batch.rewards / self.reward_scale if self.reward_scaling else batch.rewards
         return self.calibration.target(law, beta).bellman(rewards, self.discounts(batch), bonus)
+
+    def target_value(self, obs: PyTorchObs, beta: float) -> th.Tensor:
+        value = self.calibration.target(self.next_law(obs)[0], beta).mean()
+        return value if value.dim() == 1 else value.mean(dim=0)
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         """The mean of all critics and atoms: what the critics have learned, without the pessimism of a minimum"""

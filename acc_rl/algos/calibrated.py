@@ -32,8 +32,9 @@ from acc_rl.core.checks import first_non_finite, is_number
 from acc_rl.core.controller import Controller, make_controller
 from acc_rl.core.episodes import Array, Observations
 from acc_rl.core.errors import AccError, SettingError
-from acc_rl.core.settings import PAPER, BiasSettings
+from acc_rl.core.settings import EARLY, PAPER, BiasSettings
 from acc_rl.nn.allocator import keep_freed_memory
+from acc_rl.nn.head import Law
 from acc_rl.nn.knob import Knob
 
 MANY_ENVS = 8
@@ -92,6 +93,11 @@ class Calibrated(OffPolicyAlgorithm):
         """Q(s, a) of the online critic, (batch,)"""
         raise NotImplementedError
 
+    def target_value(self, obs: PyTorchObs, beta: float) -> th.Tensor:
+        """Q_beta(s, a) of the target critics for a fresh action, (batch,)"""
+        value = self.value_estimate(obs, self.estimator.act(obs)[0])
+        return self.calibration.target(Law(value[None, :, None]), beta).mean().squeeze(0)
+
     def check_settings(self) -> None:
         """Raise a SettingError that names what is wrong, before anything is built."""
         if not (is_number(self.gamma) and 0 <= self.gamma <= 1):
@@ -149,6 +155,8 @@ class Calibrated(OffPolicyAlgorithm):
     def _complete(self, knob: Knob, controller: Controller) -> BiasSettings:
         """All settings: the paper's, the knob's, the algorithm's and the user's, later ones before earlier ones"""
         settings = PAPER.merged(knob.settings(controller.adapts)).merged(self.default_bias)
+        if "confident" in (settings.rule, self._bias_given.rule):
+            settings = settings.merged(EARLY)
         if not controller.adapts:
             return settings.merged({k: v for k, v in self._bias_given.given().items() if k != "range"})
         settings = settings.merged(self._bias_given)

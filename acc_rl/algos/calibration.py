@@ -11,11 +11,13 @@ import numpy as np
 import torch as th
 
 from acc_rl.core.controller import Calibrating, Controller, Evidence
-from acc_rl.core.episodes import Episodes, Estimator, Observations, Pairs, clustered
+from acc_rl.core.episodes import Episode, Episodes, Estimator, Observations, Pairs, clustered, spread_observations
 from acc_rl.core.errors import AccError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
 from acc_rl.nn.knob import Knob
+
+LEVER_STATES = 256
 
 
 class Calibration:
@@ -90,7 +92,7 @@ class Calibration:
             )
         else:
             was_at_limit = self._at_limit
-            self.controller.measured(self._evidence(critic, kept))
+            self.controller.measured(self._evidence(critic, kept, recent))
             self.last_update = self.clock
             if self._at_limit and not was_at_limit:
                 self._warn_at_limit()
@@ -99,7 +101,7 @@ class Calibration:
         else:
             self.episodes.trim(self.settings.pairs_kept)
 
-    def _evidence(self, critic: Estimator, pairs: Pairs) -> Evidence:
+    def _evidence(self, critic: Estimator, pairs: Pairs, episodes: list[Episode]) -> Evidence:
         """The gap as the settings say, and beside it for the log the soft one and the full one."""
         returns = pairs.returns(self.settings.returns == "soft", self.bootstraps)
         q, mean_return = pairs.estimates, float(returns.mean())
@@ -112,8 +114,22 @@ class Calibration:
             found["gap_soft"], found["gap_soft_error"] = clustered(pairs.returns(soft=True) - q, pairs.episode)
         if full is not None:
             found["gap_full"], found["gap_full_error"] = full
+        clusters = len(np.unique(pairs.episode))
+        if self.controller.wants_lever:
+            found["lever"] = self._lever(critic, spread_observations(episodes, LEVER_STATES))
         self.measured = found
-        return Evidence(gap, error, self.clock, mean_return, found["mean_q"])
+        lever = found.get("lever", math.nan)
+        return Evidence(gap, error, self.clock, mean_return, found["mean_q"], clusters, lever)
+
+    def _lever(self, critic: Estimator, states: Observations) -> float:
+        """How far the estimates move in the end when beta moves by one: gamma' / (1 - gamma') times the change of the
+        mean target, by a difference over a tenth of the range"""
+        assert self.settings.range is not None
+        low, high = self.settings.range
+        half, discount = (high - low) / 20, self.episodes.gamma**self.episodes.n_steps
+        below, above = max(self.beta - half, low), min(self.beta + half, high)
+        change = critic.targets(states, above).mean() - critic.targets(states, below).mean()
+        return discount / max(1 - discount, 1e-3) * float(change) / (above - below)
 
     def _full_gap(self, critic: Estimator, pairs: Pairs) -> tuple[float, float] | None:
         """(soft R with the critic's value at time limits - Q) / (1 - mean gamma^(T-t)): a constant error of the critic

@@ -32,8 +32,8 @@ class GreedyQ(Calibrated):
         """What the network's outputs mean; called before it is built"""
 
     @abstractmethod
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
-        """What the online network regresses to."""
+    def next_law(self, obs: PyTorchObs, beta: float) -> Law:
+        """The law of Q_beta at the greedy action, (batch, m)"""
 
     @abstractmethod
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
@@ -69,6 +69,13 @@ class GreedyQ(Calibrated):
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
+    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
+        """y = r + gamma * Q_beta(s', a'), what the online network regresses to"""
+        return self.next_law(batch.next_observations, beta).bellman(batch.rewards, self.discounts(batch))
+
+    def target_value(self, obs: PyTorchObs, beta: float) -> th.Tensor:
+        return self.next_law(obs, beta).mean()
+
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
         return chosen(self.head.values(self.outputs(obs)).t(), actions)
 
@@ -83,13 +90,13 @@ class DQN(GreedyQ, sb3.DQN):  # type: ignore[misc]
         """Between the double estimate (0) and the plain maximum (1)"""
         return MixWithMin(plain=1.0)
 
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
-        """y = r + gamma * (beta * max_a Q(a) + (1 - beta) * Q(argmax_a Q_online(a)))"""
-        q, online = self.q_net_target(batch.next_observations), self.q_net(batch.next_observations)
+    def next_law(self, obs: PyTorchObs, beta: float) -> Law:
+        """beta * max_a Q(a) + (1 - beta) * Q(argmax_a Q_online(a))"""
+        q, online = self.q_net_target(obs), self.q_net(obs)
         plain, double = q.amax(dim=1, keepdim=True), q.gather(1, online.argmax(dim=1, keepdim=True))
         # the double estimate is never larger, so it is the minimum of the two
         mixed = self.calibration.target(Law(th.stack([plain, double])), beta)
-        return Law(mixed.atoms[0]).bellman(batch.rewards, self.discounts(batch))
+        return Law(mixed.atoms[0])
 
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         return self.q_net(obs).t()[..., None]  # type: ignore[no-any-return]
@@ -113,11 +120,10 @@ class QRDQN(GreedyQ, sb3_contrib.QRDQN):
         n_atoms = self.head.n_outputs
         return Truncate.of(1, n_atoms, d_max=n_atoms / 5, plain=0)
 
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
-        """y = r + gamma * z for the kept atoms z of the greedy action, (batch, kept)"""
-        z = self.quantile_net_target(batch.next_observations).permute(2, 0, 1)
-        law = self.head.law(_of_actions(z, self.head.values(z).argmax(dim=0)))
-        return self.calibration.target(law, beta).bellman(batch.rewards, self.discounts(batch))
+    def next_law(self, obs: PyTorchObs, beta: float) -> Law:
+        """The kept atoms of the greedy action"""
+        z = self.quantile_net_target(obs).permute(2, 0, 1)
+        return self.calibration.target(self.head.law(_of_actions(z, self.head.values(z).argmax(dim=0))), beta)
 
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         return self.quantile_net(obs).permute(2, 0, 1)  # type: ignore[no-any-return]

@@ -78,6 +78,10 @@ class ModelEstimator:
         own = getattr(self.model, "tail_value", None)
         return self.units * self._batched(own or (lambda obs: self.value(obs, self.act(obs)[0])), observations)
 
+    def targets(self, observations: Observations, beta: float) -> Floats:
+        model: Any = self.model
+        return self.units * self._batched(lambda obs: model.target_value(obs, beta), observations)
+
     def greedy(self, observations: Observations) -> Floats | None:
         if not (hasattr(self.model, "q_net") or hasattr(self.model, "quantile_net")):
             return None

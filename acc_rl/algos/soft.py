@@ -7,7 +7,7 @@ import math
 import torch as th
 from stable_baselines3 import SAC
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend
@@ -33,10 +33,9 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     def optimizers(self) -> list[th.optim.Optimizer]:
         return super().optimizers() + ([] if self.ent_coef_optimizer is None else [self.ent_coef_optimizer])
 
-    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, th.Tensor | float]:
-        next_actions, next_log_prob = self.actor.action_log_prob(batch.next_observations)
-        z = self.critic_target(batch.next_observations, next_actions)
-        return self.head.law(z), -self.temperature * next_log_prob[:, None]
+    def next_law(self, obs: PyTorchObs) -> tuple[Law, th.Tensor | float]:
+        actions, log_prob = self.actor.action_log_prob(obs)
+        return self.head.law(self.critic_target(obs, actions)), -self.temperature * log_prob[:, None]
 
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         if self.use_sde:

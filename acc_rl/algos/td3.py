@@ -9,7 +9,7 @@ import torch as th
 from stable_baselines3 import TD3 as SB3TD3
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend, soft_update
@@ -80,12 +80,12 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
     def target_interval(self) -> int:
         return self.policy_delay
 
-    def next_law(self, batch: ReplayBufferSamples) -> tuple[Law, float]:
+    def next_law(self, obs: PyTorchObs) -> tuple[Law, float]:
         """For the target actor's noisy action"""
-        noise = th.empty_like(batch.actions).normal_(0, self.target_policy_noise)
-        noise = noise.clamp(-self.target_noise_clip, self.target_noise_clip)
-        next_actions = (self.actor_target(batch.next_observations) + noise).clamp(-1, 1)
-        return self.head.law(self.critic_target(batch.next_observations, next_actions)), 0.0
+        actions = self.actor_target(obs)
+        noise = th.empty_like(actions).normal_(0, self.target_policy_noise)
+        actions = (actions + noise.clamp(-self.target_noise_clip, self.target_noise_clip)).clamp(-1, 1)
+        return self.head.law(self.critic_target(obs, actions)), 0.0
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""

@@ -16,6 +16,16 @@ STUCK = 10
 """updates at an end of the range, with the gap pointing outward, after which it is reported"""
 
 
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def student(freedom: int) -> float:
+    """97.5 % quantile of Student's t distribution, to a hundredth; infinite without a degree of freedom"""
+    if freedom < 1:
+        return math.inf
+    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96 + 2.6 / freedom
+
+
 class NonFiniteGap(AccError):
     """The critic or the returns are non-finite."""
 
@@ -32,6 +42,10 @@ class Evidence:
     """env steps so far"""
     mean_return: float = math.nan
     mean_q: float = math.nan
+    clusters: int = 1
+    """independent parts of the evidence: episodes, or blocks of n steps"""
+    lever: float = math.nan
+    """how far the critic's estimates move in the end when beta moves by one"""
 
 
 class Controller:
@@ -45,6 +59,8 @@ class Controller:
     """whether it ever turns beta"""
     wants_td_error: ClassVar[bool] = False
     """whether ``trained`` is to be called"""
+    wants_lever = False
+    """whether the evidence is to have its ``lever``"""
     seed = 0
     """the model's, for controllers that draw"""
     stored: ClassVar[tuple[str, ...]] = ("beta",)
@@ -97,26 +113,47 @@ class Calibrating(Controller):
     """ACC: gap = mean(R - Q) > 0 means that the critic underestimates, so beta, and with it Q, goes up."""
 
     stored = ("beta", "scale", "stuck")
+    gain, largest = 0.2, 2.0
+    """of the confident rule: share of the gap that a step is to close, and the largest step in units of ``lr``"""
 
     def begin(self, settings: BiasSettings) -> None:
         super().begin(settings)
+        self.wants_lever = settings.rule == "confident"
         self.scale: float | None = None
         """moving average of |gap|"""
         self.stuck = 0.0
         """updates in a row at an end of the range with the gap pointing outward"""
 
     def measured(self, evidence: Evidence) -> None:
-        """scale = |gap|, then (1 - c) * scale + c * |gap|; beta = clip(beta + lr * gap / (scale + 1e-8), low, high)"""
-        c, lr, wanted_bias = self.settings.moving_average, self.settings.lr, self.settings.target_bias
+        """beta = clip(beta + step, low, high), the step by the rule of the settings"""
         if not math.isfinite(evidence.gap):
             raise NonFiniteGap(f"gap is {evidence.gap!r} at step {evidence.step}: critic or returns are non-finite")
-        assert c is not None
-        assert lr is not None
+        wanted_bias = self.settings.target_bias
         gap = evidence.gap + wanted_bias * abs(evidence.mean_return) if wanted_bias else evidence.gap
-        self.scale = abs(gap) if self.scale is None else (1 - c) * self.scale + c * abs(gap)
-        wanted = self.beta + lr * gap / (self.scale + EPS)
+        wanted = self.beta + (self._confident(gap, evidence) if self.wants_lever else self._paper(gap))
         self.beta = self.clipped(wanted)
         self.stuck = self.stuck + 1 if self.beta != wanted else 0.0
+
+    def _paper(self, gap: float) -> float:
+        """scale = |gap|, then (1 - c) * scale + c * |gap|; lr * gap / (scale + 1e-8)"""
+        c, lr = self.settings.moving_average, self.settings.lr
+        assert c is not None
+        assert lr is not None
+        self.scale = abs(gap) if self.scale is None else (1 - c) * self.scale + c * abs(gap)
+        return lr * gap / (self.scale + EPS)
+
+    def _confident(self, gap: float, evidence: Evidence) -> float:
+        """max(0, 1 - (t * error / gap)^2) * clip(gain * gap / lever, -largest * lr, largest * lr)
+
+        t is Student's 97.5 % quantile: noise alone moves beta once in twenty updates, and then not far. With a single
+        episode, or a knob without effect, nothing is known and beta stays.
+        """
+        lr, noise = self.settings.lr, student(evidence.clusters - 1) * evidence.error
+        assert lr is not None
+        if not (evidence.lever > 0 and noise < abs(gap)):
+            return 0.0
+        step = min(max(self.gain * gap / evidence.lever, -self.largest * lr), self.largest * lr)
+        return (1 - (noise / gap) ** 2) * step
 
     @property
     def at_limit(self) -> bool:

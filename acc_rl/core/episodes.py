@@ -38,6 +38,9 @@ class Estimator(Protocol):
     def greedy(self, observations: Observations) -> Array | None:
         """The action that ``tail`` takes, where exploration takes others; None where a policy is learned"""
 
+    def targets(self, observations: Observations, beta: float) -> Floats:
+        """Q_beta(s, a) of the target critics for a fresh action, the same one for each beta"""
+
     def scale_rewards(self, rewards: Floats) -> Floats:
         """Rewards on the scale that the critic learns from"""
 
@@ -142,7 +145,13 @@ class Pairs:
         after, weight[inside] = inside + n, gamma**n
         tail[inside] = gamma**n * (self.estimates[after] - self.plain[after])
         tail_bonus[inside] = -(gamma**n) * self.bonus[after]
-        return replace(self, tail=tail, tail_bonus=tail_bonus, weight=weight)
+        return replace(self, tail=tail, tail_bonus=tail_bonus, weight=weight, episode=self._blocks(n))
+
+    def _blocks(self, n: int) -> npt.NDArray[np.int64]:
+        """Numbers of the blocks of n steps, which are as good as independent where returns stop after n steps"""
+        index = np.arange(len(self))
+        first = index[np.searchsorted(self.episode, self.episode)]
+        return np.cumsum((index - first) % n == 0)
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -157,6 +166,13 @@ def clustered(values: Floats, episode: npt.NDArray[np.int64], divisor: float = 1
         return mean / divisor, math.nan
     error = math.sqrt(float(np.square(sums).sum()) * clusters / (clusters - 1)) / len(values)
     return mean / divisor, error / divisor
+
+
+def spread_observations(episodes: Sequence[Episode], n: int) -> Observations:
+    """At most n observations, evenly spaced over all steps"""
+    observations = join([e.observations for e in episodes], np.concatenate)
+    total = sum(map(len, episodes))
+    return index_observations(observations, np.linspace(0, total - 1, min(n, total)).astype(np.int64))
 
 
 class Episodes:

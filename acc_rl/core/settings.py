@@ -39,6 +39,8 @@ class BiasSettings:
     """episodes: returns to their ends (the paper); steps: n-step residuals of the latest steps, no end needed"""
     evidence_steps: int | None = None
     """n of the residuals of evidence=steps"""
+    rule: Literal["paper", "confident"] | None = None
+    """paper: steps of about lr, whatever is known; confident: steps fit to the gap, its error and the knob's effect"""
     target_bias: float | None = None
     """the bias Q - R that is wanted, as a share of the mean return: 0 is the paper's, -0.2 underestimates by a fifth"""
     warm_up: Literal["keep", "skip"] | None = None
@@ -115,6 +117,7 @@ ALLOWED = {
     "returns": ("'plain' or 'soft'", lambda value: value in ("plain", "soft")),
     "evidence": ("'episodes' or 'steps'", lambda value: value in ("episodes", "steps")),
     "evidence_steps": ("an integer >= 1", lambda value: is_whole(value, 1)),
+    "rule": ("'paper' or 'confident'", lambda value: value in ("paper", "confident")),
     "warm_up": ("'keep' or 'skip'", lambda value: value in ("keep", "skip")),
     "tail": (
         "'none', 'bootstrap', or ('drop', n), 'drop:N' with an integer >= 1",
@@ -130,7 +133,10 @@ PAPER = BiasSettings(
     tail="none",
     evidence="episodes",
     evidence_steps=200,
+    rule="paper",
     target_bias=0.0,
     warm_up="keep",
 )
 """the paper's; range, start and lr belong to the knob"""
+EARLY = BiasSettings(start_step=0, warm_up="skip")
+"""from the first episodes of the learned policy on, as the confident rule can"""

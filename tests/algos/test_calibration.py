@@ -6,7 +6,7 @@ import sb3_contrib
 import torch as th
 from small import ADAPTIVE, BIAS, KINDS, OWN, SOFT, DiscretePendulum, ShortPendulum, env_class, make
 from stable_baselines3.common.callbacks import BaseCallback
-from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap
+from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap, last_layers
 
 from acc_rl import AnyQ, Controller, ValueErrorCallback
 from acc_rl.algos.registry import REGISTRY
@@ -271,3 +271,53 @@ def test_steps_measure_a_constant_error_exactly(n):
     """Through the time limit that plain returns do not see through"""
     model = agent_that_says("td3", Q + 30.0, evidence="steps", evidence_steps=n)
     assert gap(model) == pytest.approx(-30.0, rel=1e-3)
+
+
+def spread(model, kind, *values):
+    """Let the critics (online and target) say ``values``, one each"""
+    for weight, bias in last_layers(model, kind):
+        weight.data.zero_()
+        for each, value in zip(bias, values, strict=True):
+            each.data.fill_(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("acc-td3", 10.0),  # from the smaller critic's 80 to the mean of both, 90
+        ("acc-sac", 0.8),  # one per cent of the smaller critic's 80
+    ],
+)
+def test_the_lever_is_what_a_unit_of_beta_does_to_the_target(name, change):
+    model = agent_that_says(name, 0.0, rule="confident", warm_up="keep")
+    spread(model, KINDS[name], 80.0, 100.0)
+    low, high = (model.estimator.targets(np.zeros((3, 1), np.float32), beta).mean() for beta in (0.0, 1.0))
+    assert high - low == pytest.approx(change, rel=1e-5)
+    model.calibration.measure(model.estimator)
+    assert model.calibration.measured["lever"] == pytest.approx(99 * change, rel=1e-4)  # of 80, in single precision
+
+
+def test_targets_of_truncated_critics_by_hand():
+    model = agent_that_says("acc", 0.0)
+    spread(model, "tqc", 80.0, 100.0)
+    # of seven atoms each, all of the larger critic go with d = 3.5
+    targets = [model.estimator.targets(np.zeros((3, 1), np.float32), beta).mean() for beta in (1.5, 3.0, 5.0)]
+    assert targets == pytest.approx([80.0, (7 * 80 + 3 * 100) / 10, 90.0])
+
+
+def test_the_confident_rule_starts_with_the_learned_policy():
+    model = make("acc", ShortPendulum(), bias={"rule": "confident"})
+    assert (model.bias.start_step, model.bias.warm_up) == (0, "skip")
+    assert make("acc", ShortPendulum(), bias={"rule": "confident", "start_step": 7}).bias.start_step == 7
+    assert make("acc", ShortPendulum(), bias={}).bias.start_step == 25_000
+    with pytest.raises(ValueError, match=r"bias\.rule is 'bold'"):
+        make("acc", ShortPendulum(), bias={"rule": "bold"})
+
+
+@pytest.mark.parametrize("name", ["acc", "acc-td3", "acc-sac", "acc-qrdqn"])
+def test_the_confident_rule_turns_every_knob(name):
+    model = make(name, env_class(name)(), bias={"rule": "confident", "update_interval": 50}, seed=0)
+    before = model.beta
+    model.learn(400)
+    assert model.calibration.measured["lever"] > 0
+    assert model.beta != before
