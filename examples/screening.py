@@ -92,6 +92,19 @@ VARIANTS = {
     "bn-cat-delay": replace(CAT, trunk="xqc", normalize_observations=False, policy_delay=2),
     "unit-cat": replace(CAT, trunk="xqc", normalize_observations=False, unit_weights=True, lr_end=0.1),
     "ln-cat-delay": replace(CAT, trunk="ln", actor_trunk="mlp", policy_delay=2),
+    # always the smaller critic
+    "plain-min": replace(CAT, fixed_beta=0.0),
+    "ln-min": replace(CAT, trunk="ln", actor_trunk="mlp", fixed_beta=0.0),
+    "bn-min": replace(CAT, trunk="xqc", normalize_observations=False, fixed_beta=0.0),
+    "unit-min": replace(
+        CAT, trunk="xqc", normalize_observations=False, unit_weights=True, lr_end=0.1, policy_delay=2, fixed_beta=0.0
+    ),
+    # the actor sees the same pessimism
+    "plain-cat-actor": replace(CAT, pessimistic_actor=True),
+    "plain-min-actor": replace(CAT, pessimistic_actor=True, fixed_beta=0.0),
+    "bn-min-actor": replace(
+        CAT, trunk="xqc", normalize_observations=False, fixed_beta=0.0, pessimistic_actor=True, policy_delay=2
+    ),
 }
 
 
