@@ -3,8 +3,8 @@
     python examples/rules.py toy                               # docs/control/toy.png and its table
     python examples/rules.py study results/control.tar.gz      # docs/control/study-*.png and its table
 
-The loop: Q - R is 4 * (beta - b), which the critic follows with a lag of ten updates, and six noisy episodes are seen at
-a time. Without a gap Q - R is 0 whatever beta is, and all that moves beta is noise.
+The loop: Q - R is 4 * (beta - b), which the critic follows with a lag of ten updates, and six noisy episodes are seen
+at a time. Without a gap Q - R is 0 whatever beta is, and all that moves beta is noise.
 """
 
 import argparse
@@ -57,7 +57,9 @@ def lines(rows: list[dict[str, object]], x: str, y: str, panel: str, colour: str
 
 
 def toy() -> None:
-    print("| | rule | standard deviation of d after 100 updates | updates until d is within 0.3 | mean abs(d - 1) after 50 |")
+    print(
+        "| | rule | standard deviation of d after 100 updates | updates until within 0.3 | mean abs(d - 1) after 50 |"
+    )
     print("|---|---|--:|--:|--:|")
     rows = []
     for case, right in CASES.items():
@@ -69,7 +71,9 @@ def toy() -> None:
                 for i, d in enumerate(path)
             ]
             off = np.abs(paths - 1)
-            found = "| | |" if right is None else f"| {np.median((off < 0.3).argmax(1)):.0f} | {off[:, 50:].mean():.2f} |"
+            found = (
+                "| | |" if right is None else f"| {np.median((off < 0.3).argmax(1)):.0f} | {off[:, 50:].mean():.2f} |"
+            )
             print(f"| {case} | {rule} | {paths[:, -1].std():.2f} {found}")
     save(lines(rows, "update", "d", "case", "rule", "seed"), "docs/control/toy.png")
 

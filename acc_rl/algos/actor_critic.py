@@ -45,12 +45,15 @@ def with_argument(policy_kwargs: dict[str, Any] | None, name: str, given: int | 
 class ActorCritic(Calibrated):
     """Per gradient step ``critic_updates`` critic updates, each on its own minibatch, then one actor update.
 
+    The latter only where ``policy_delay`` critic updates have been made since the last one.
+
     An algorithm adds ``make_head``, ``make_knob``, ``next_law``, ``update_actor`` and ``target_interval``.
     """
 
     critic: EnsembleCritic
     critic_target: EnsembleCritic
     default_n_critics: ClassVar[int] = 2
+    policy_delay: int
     state_attributes = (*Calibrated.state_attributes, "_n_critic_updates")
 
     def __init__(
@@ -75,7 +78,7 @@ class ActorCritic(Calibrated):
 
     def check_settings(self) -> None:
         super().check_settings()
-        counts = {"critic_updates": self.critic_updates}
+        counts = {"critic_updates": self.critic_updates, "policy_delay": self.policy_delay}
         counts |= {name: value for name, value in self.policy_kwargs.items() if name in ("n_critics", "n_atoms")}
         for name, value in counts.items():
             if not is_whole(value, 1):
@@ -157,7 +160,8 @@ class ActorCritic(Calibrated):
             for _ in range(self.critic_updates):
                 batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
                 self.update_critic(batch)
-            self.update_actor(batch)
+            if self._n_critic_updates % self.policy_delay < self.critic_updates:
+                self.update_actor(batch)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch as th
 from stable_baselines3 import SAC
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend
@@ -16,6 +17,18 @@ from acc_rl.nn.head import Law
 
 class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     """A critic that contains the policy's entropy, weighted by the temperature alpha."""
+
+    def __init__(
+        self,
+        policy: Any,
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule,
+        *,
+        policy_delay: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        self.policy_delay = policy_delay
+        super().__init__(policy, env, learning_rate, **kwargs)
 
     def policy_value(self, values: th.Tensor) -> th.Tensor:
         """(n_critics, batch) -> (batch,), what the actor maximises"""

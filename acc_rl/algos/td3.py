@@ -88,9 +88,7 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         return self.head.law(self.critic_target(obs, actions)), 0.0
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
-        """Ascend Q_1(s, pi(s)), after every ``policy_delay`` critic updates"""
-        if self._n_critic_updates % self.policy_delay >= self.critic_updates:
-            return
+        """Ascend Q_1(s, pi(s))"""
         z = self.critic(batch.observations, self.actor(batch.observations), frozen=True, n_first=1)
         loss = -self.head.values(z).mean()
         descend(self.actor.optimizer, loss)

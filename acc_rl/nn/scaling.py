@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 EPS = 1e-8
+LIMIT = 10.0
+"""a dimension that has hardly varied yet, a contact force say, must not outweigh all others; VecNormalize's, too"""
 
 
 class Normalizer(nn.Module):
-    """(x - mean) / sqrt(var + 1e-8) with the mean and variance of all that was collected."""
+    """(x - mean) / sqrt(var + 1e-8), clipped to [-10, 10], with the mean and variance of all that was collected."""
 
     mean: Tensor
     var: Tensor
@@ -26,7 +28,7 @@ class Normalizer(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.double))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) * torch.rsqrt(self.var + EPS)
+        return ((x - self.mean) * torch.rsqrt(self.var + EPS)).clamp(-LIMIT, LIMIT)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:

@@ -93,7 +93,7 @@ class Settings:
     use_sde_at_warmup: bool | None = None
     """state-dependent exploration instead of random actions before learning starts (soft algorithms)"""
     policy_delay: int | None = None
-    """critic updates per actor update (td3)"""
+    """critic updates per actor update"""
     target_policy_noise: float | None = None
     """noise on the target's action (td3)"""
     target_noise_clip: float | None = None

@@ -1,5 +1,7 @@
 """acc-x against a plain reference in double precision, and what its parts promise."""
 
+from itertools import pairwise
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -181,3 +183,17 @@ def test_statistics_of_observations_are_those_of_the_envs(n_envs, tmp_path):
 def test_normalisation_is_refused_where_it_has_no_meaning():
     with pytest.raises(ValueError, match="normalize_observations needs a Box of one dimension"):
         make("sac", ShortPendulum(), normalize_observations=True, use_sde=True)
+
+
+@pytest.mark.parametrize("name", ["sac", "acc", "acc-x"])
+def test_the_actor_is_updated_after_every_so_many_critic_updates(name):
+    model = make(name, ShortPendulum(), policy_delay=3, learning_starts=5, seed=0)
+    actors = []
+    model.train = lambda *args, **kwargs: (type(model).train(model, *args, **kwargs), actors.append(theta(model)))
+    model.learn(5 + 7)
+    changed = [not th.equal(a, b) for a, b in pairwise(actors)]
+    assert changed == [False, True, False, False, True, False]
+
+
+def theta(model):
+    return model.actor.net.theta.detach().clone()

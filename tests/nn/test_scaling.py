@@ -54,3 +54,9 @@ def test_several_envs_and_saving():
     assert one.count == 120
     assert one.value == two.value
     np.testing.assert_array_equal(one.open, two.open)
+
+
+def test_a_dimension_that_has_not_varied_does_not_outweigh_the_others():
+    normalizer = Normalizer(2)
+    normalizer.add(th.tensor([[0.0, 0.0], [2.0, 0.0]]))
+    assert normalizer(th.tensor([[3.0, -1.0]])).tolist() == [[pytest.approx(2.0), -10.0]]
