@@ -144,7 +144,10 @@ class Calibrated(OffPolicyAlgorithm):
         self.estimator = ModelEstimator(self)
         self._check_returns()
         self._warn_of_many_envs()
-        self.calibration = Calibration(knob, controller, self.bias, self.n_envs, self.gamma, self.n_steps)
+        left_open = self._bias_given.evidence is None
+        self.calibration = Calibration(
+            knob, controller, self.bias, self.n_envs, self.gamma, self.n_steps, may_be_endless=left_open
+        )
 
     def _complete(self, knob: Knob, controller: Controller) -> BiasSettings:
         """All settings: the paper's, the knob's, the algorithm's and the user's, later ones before earlier ones"""

@@ -13,6 +13,10 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Observations: TypeAlias = Array | dict[str, Array]
+ENDLESS = 10_000
+"""steps of an env without an end, from which its task counts as one that never ends"""
+LONGEST = 100_000
+"""steps that are kept of an open episode, at most"""
 
 
 class Estimator(Protocol):
@@ -177,6 +181,10 @@ class Episodes:
     def n_pairs(self) -> int:
         return sum(map(len, self.episodes))
 
+    @property
+    def open_lengths(self) -> list[int]:
+        return list(map(len, self._open))
+
     def add(
         self,
         observations: Observations,
@@ -195,6 +203,8 @@ class Episodes:
             row = copied(index_observations(observations, i))
             q = math.nan if estimates is None else float(estimates[i])
             steps.append((row, np.array(actions[i]), float(rewards[i]), q))
+            if len(steps) > LONGEST:  # the end may never come
+                del steps[: LONGEST // 2]
             if ended[i]:
                 done.append(_close(steps, final_observations[i], bool(truncated[i]), self.steps))
                 self._open[i] = []
