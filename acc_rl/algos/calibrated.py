@@ -144,9 +144,16 @@ class Calibrated(OffPolicyAlgorithm):
         self.estimator = ModelEstimator(self)
         self._check_returns()
         self._warn_of_many_envs()
-        left_open = self._bias_given.evidence is None
+        assert isinstance(self.train_freq, TrainFreq)  # since SB3 has set up the model
         self.calibration = Calibration(
-            knob, controller, self.bias, self.n_envs, self.gamma, self.n_steps, may_be_endless=left_open
+            knob,
+            controller,
+            self.bias,
+            self.n_envs,
+            self.gamma,
+            self.n_steps,
+            may_be_endless=self._bias_given.evidence is None,
+            at_ends=self.train_freq.unit == TrainFrequencyUnit.EPISODE,
         )
 
     def _complete(self, knob: Knob, controller: Controller) -> BiasSettings:

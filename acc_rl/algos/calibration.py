@@ -24,6 +24,7 @@ class Calibration:
 
     Measuring is not controlling: the gap is measured, and logged, with every controller. ``may_be_endless``: where no
     episode has ended in the first ``ENDLESS`` steps of an env, it is measured by n-step residuals from then on.
+    ``at_ends``: never within an episode, where an action may be waited for.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Calibration:
         gamma: float,
         n_steps: int,
         may_be_endless: bool = False,
+        at_ends: bool = False,
     ) -> None:
         self.knob, self.controller, self.settings = knob, controller, settings
         self.episodes = Episodes(n_envs, gamma, n_steps)
-        self.n_envs = n_envs
+        self.n_envs, self.at_ends = n_envs, at_ends
         self.may_be_endless, self.endless = may_be_endless, False
         """whether to look for it, and whether it is"""
         self.clock, self.last_update = 0, 0
@@ -88,7 +90,7 @@ class Calibration:
         for episode in ended:
             self.controller.ended(float(episode.rewards.sum()), self.clock)
         self._look_for_an_end(critic)
-        if (ended or self.bootstraps) and self.settings.due(self.clock, self.last_update):
+        if (ended or (self.bootstraps and not self.at_ends)) and self.settings.due(self.clock, self.last_update):
             self.measure(critic, observations)
 
     def _look_for_an_end(self, critic: Estimator) -> None:

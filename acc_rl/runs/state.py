@@ -227,8 +227,9 @@ def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     normalizer = model.get_vec_normalize_env()
     before = model._last_obs if normalizer is None else model._last_original_obs
     assert before is not None
-    model.replay_buffer.dones[model.replay_buffer.pos - 1, index] = 1
-    model.replay_buffer.timeouts[model.replay_buffer.pos - 1, index] = 1
+    newest = model.replay_buffer.pos - 1, index
+    if not model.replay_buffer.dones[newest]:  # otherwise the episode had no step yet
+        model.replay_buffer.dones[newest] = model.replay_buffer.timeouts[newest] = 1
     last = copied(index_observations(before, index))
     model.calibration.episodes.cut(index, last)
     if (monitor := _monitor(model)) is not None:

@@ -38,11 +38,12 @@ class Ring(gym.Env):
 
 gym.register("Ring-v0", Ring)
 ENDLESS = tiny("Ring-v0", horizon=50, bias={"evidence_steps": 20})
-COMMAND = (
+WORDS = (
     "train Ring-v0 --horizon 50 --steps 500 --eval-every 200 --eval-episodes 1 --log-every 100 --threads 1 "
     "--learning-starts 100 --batch-size 16 --buffer-size 300 --qf 16 16 --pi 16 --train-freq 4 --bias.start-step 300 "
     "--bias.update-interval 100 --bias.pairs-kept 400 --bias.evidence-steps 20 --checkpoint-every 100 --out"
-).split()
+)
+COMMAND = WORDS.split()
 
 
 def zeros(observations):
@@ -139,9 +140,10 @@ def test_value_errors_need_no_end(monkeypatch):
 
 def test_a_run_beyond_what_is_played_again_starts_a_new_episode(tmp_path, monkeypatch):
     monkeypatch.setattr(envs, "LONGEST", 150)
-    with monkeypatch.context() as patch, pytest.raises(Crash), pytest.warns(UserWarning, match="more than 150 steps"):
+    with monkeypatch.context() as patch:
         at_step(patch, 437, crash)
-        run(ENDLESS, tmp_path)
+        with pytest.raises(Crash), pytest.warns(UserWarning, match="more than 150 steps"):
+            run(ENDLESS, tmp_path)
     with pytest.warns(UserWarning, match=r"env 0 could not be brought back .*without an end"):
         folder = run(ENDLESS, tmp_path)
     assert records.read_json(folder / records.RESULT)["step"] == 500
@@ -160,9 +162,9 @@ def short(monkeypatch, steps=250):
 def test_without_an_end_the_gap_is_measured_by_steps(monkeypatch):
     short(monkeypatch)
     model = make("acc", Ring(), seed=0, bias=BIAS)
+    model.learn(249)
+    assert model.calibration.last_update == 0
     with pytest.warns(UserWarning, match="no episode has ended in 250 steps") as told:
-        model.learn(249)
-        assert model.calibration.last_update == 0
         model.learn(600, reset_num_timesteps=False)
     assert len(told) == 1
     assert model.calibration.endless
