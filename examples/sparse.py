@@ -18,8 +18,8 @@ from acc_rl.core.episodes import Array
 from acc_rl.runs.provenance import cpu_name
 from acc_rl.store import records
 
-STEPS, EVERY = 15_000, 500
-SHOWN = range(0, STEPS + 1, 3000)
+STEPS, EVERY = 10_000, 500
+SHOWN = range(0, STEPS + 1, 2000)
 
 
 class SparsePoint(gym.Env[Array, Array]):
@@ -49,7 +49,7 @@ gym.register("SparsePoint-v0", SparsePoint, max_episode_steps=100)
 def rows(algo: str, seed: int, out: Path) -> list[dict[str, Any]]:
     """Success and calibration at each evaluation"""
     run = {"steps": STEPS, "eval_every": EVERY, "log_every": EVERY, "eval_episodes": 20, "threads": 1}
-    settings = {"learning_starts": 1000, "buffer_size": STEPS}
+    settings = {"learning_starts": 1000, "buffer_size": STEPS, "batch_size": 64, "pi": [64, 64], "qf": [64, 64]}
     folder = train(RunSpec("SparsePoint-v0", algo, seed=seed, settings=settings, **run), out)  # type: ignore[arg-type]
     logged = {row["step"]: row for row in records.read(folder / records.TRAINING)}
     evaluations = records.read(folder / records.EVALUATIONS)

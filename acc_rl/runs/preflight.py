@@ -26,10 +26,10 @@ class TooLarge(AccError):
 
 def check_rounds(spec: RunSpec, checkpoint_every: int) -> None:
     """Whether the run can be saved between rounds of training, and has the ends of episodes that it is to wait for"""
-    train_freq, waits = spec.settings.train_freq, spec.settings.controller == "top"
+    train_freq, controller = spec.settings.train_freq, spec.settings.controller or find(spec.algo).controller
     if train_freq == "episode" and spec.n_envs > 1:
         raise SettingError(f"train_freq is 'episode', but n_envs is {spec.n_envs}: use 1, or count train_freq in steps")
-    if spec.horizon is not None and (train_freq == "episode" or waits or find(spec.algo).controller == "top"):
+    if spec.horizon is not None and (train_freq == "episode" or controller == "top"):
         name = "train_freq is 'episode'" if train_freq == "episode" else "the controller is 'top'"
         raise SettingError(
             f"{name}, which waits for the ends of episodes, but horizon is {spec.horizon}, for a task that has none: "

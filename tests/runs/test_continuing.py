@@ -9,12 +9,14 @@ from small import make
 from acc_rl.algos import calibration
 from acc_rl.commands.main import main
 from acc_rl.core import episodes, value_error
+from acc_rl.core.episodes import Pairs
 from acc_rl.core.errors import SettingError
 from acc_rl.inference.diagnose import diagnose
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import ValueErrorCallback
 from acc_rl.runs.config import read_spec
 from acc_rl.runs.evaluation import evaluate_task
+from acc_rl.runs.preflight import check_rounds
 from acc_rl.runs.spec import RunSpec
 from acc_rl.runs.train import make_model
 from acc_rl.store import records
@@ -189,6 +191,13 @@ def test_what_waits_for_an_end_is_refused(tmp_path):
         with pytest.raises(SettingError, match="horizon is 50"):
             run(tiny("Ring-v0", **{"horizon": 50, **changes}), tmp_path)
     assert list(tmp_path.iterdir()) == []
+    check_rounds(tiny("Ring-v0", horizon=50, algo="x-top", settings={"controller": "acc"}), 100)
+
+
+def test_blocks_of_steps_by_hand():
+    at = {name: np.zeros(8) for name in Pairs.__dataclass_fields__}
+    pairs = Pairs(**{**at, "episode": np.array([0, 0, 0, 0, 0, 1, 1, 1])})
+    assert calibration.in_blocks(pairs, 2).episode.tolist() == [0, 0, 1, 1, 2, 3, 3, 4]
 
 
 def test_a_critic_can_be_diagnosed_without_an_end():
