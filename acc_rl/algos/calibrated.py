@@ -150,7 +150,17 @@ class Calibrated(OffPolicyAlgorithm):
         self.estimator = ModelEstimator(self)
         self._check_returns()
         self._warn_of_many_envs()
-        self.calibration = Calibration(knob, controller, self.bias, self.n_envs, self.gamma, self.n_steps)
+        assert isinstance(self.train_freq, TrainFreq)  # since SB3 has set up the model
+        self.calibration = Calibration(
+            knob,
+            controller,
+            self.bias,
+            self.n_envs,
+            self.gamma,
+            self.n_steps,
+            may_be_endless=self._bias_given.evidence is None,
+            at_ends=self.train_freq.unit == TrainFrequencyUnit.EPISODE,
+        )
 
     def _complete(self, knob: Knob, controller: Controller) -> BiasSettings:
         """All settings: the paper's, the knob's, the algorithm's and the user's, later ones before earlier ones"""

@@ -11,7 +11,16 @@ import numpy as np
 import torch as th
 
 from acc_rl.core.controller import Calibrating, Controller, Evidence
-from acc_rl.core.episodes import Episode, Episodes, Estimator, Observations, Pairs, clustered, spread_observations
+from acc_rl.core.episodes import (
+    ENDLESS,
+    Episode,
+    Episodes,
+    Estimator,
+    Observations,
+    Pairs,
+    clustered,
+    spread_observations,
+)
 from acc_rl.core.errors import AccError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
@@ -23,16 +32,27 @@ LEVER_STATES = 256
 class Calibration:
     """Owns the episodes, the controller, the knob and the measuring schedule of one model.
 
-    Measuring is not controlling: the gap is measured, and logged, with every controller.
+    Measuring is not controlling: the gap is measured, and logged, with every controller. ``may_be_endless``: where no
+    episode has ended in the first ``ENDLESS`` steps of an env, it is measured by n-step residuals from then on.
+    ``at_ends``: never within an episode, where an action may be waited for.
     """
 
     def __init__(
-        self, knob: Knob, controller: Controller, settings: BiasSettings, n_envs: int, gamma: float, n_steps: int
+        self,
+        knob: Knob,
+        controller: Controller,
+        settings: BiasSettings,
+        n_envs: int,
+        gamma: float,
+        n_steps: int,
+        may_be_endless: bool = False,
+        at_ends: bool = False,
     ) -> None:
         self.knob, self.controller, self.settings = knob, controller, settings
         self.episodes = Episodes(n_envs, gamma, n_steps)
-        self.n_envs = n_envs
-        self.bootstraps = settings.tail == "bootstrap" or settings.evidence == "steps"
+        self.n_envs, self.at_ends = n_envs, at_ends
+        self.may_be_endless, self.endless = may_be_endless, False
+        """whether to look for it, and whether it is"""
         self.clock, self.last_update = 0, 0
         """env steps seen, over all calls of ``learn``, and when a gap was measured last"""
         self.measured: dict[str, float] = {}
@@ -55,6 +75,14 @@ class Calibration:
         self.n_envs = n_envs
         self.episodes.forget_open(n_envs)
 
+    @property
+    def by_steps(self) -> bool:
+        return self.endless or self.settings.evidence == "steps"
+
+    @property
+    def bootstraps(self) -> bool:
+        return self.by_steps or self.settings.tail == "bootstrap"
+
     # --- measuring ---
 
     def observe(
@@ -71,8 +99,21 @@ class Calibration:
         ended = self.episodes.add(*transition)
         for episode in ended:
             self.controller.ended(float(episode.rewards.sum()), self.clock)
-        if (ended or self.bootstraps) and self.settings.due(self.clock, self.last_update):
+        self._look_for_an_end(critic)
+        if (ended or (self.bootstraps and not self.at_ends)) and self.settings.due(self.clock, self.last_update):
             self.measure(critic, observations)
+
+    def _look_for_an_end(self, critic: Estimator) -> None:
+        seen = self.last_update or self.episodes.episodes
+        if seen or self.bootstraps or not (self.may_be_endless and critic.bootstraps):
+            return
+        if max(self.episodes.open_lengths) >= ENDLESS:
+            self.endless = True
+            warnings.warn(
+                f"no episode has ended in {ENDLESS} steps: the gap is measured by residuals of "
+                f"{self.settings.evidence_steps} steps, as with bias.evidence='steps'",
+                stacklevel=2,
+            )
 
     def measure(self, critic: Estimator, observations: Observations | None = None) -> None:
         """Compare the critic with the stored episodes; a tail that is bootstrapped lets open ones count up to now."""
@@ -82,7 +123,7 @@ class Calibration:
         recent = self.episodes.recent(steps, observations) if self.bootstraps else self.episodes.episodes
         pairs = self.episodes.pairs(critic, recent)
         assert pairs is not None
-        if self.settings.evidence == "steps":
+        if self.by_steps:
             assert self.settings.evidence_steps is not None
             pairs = pairs.within(self.settings.evidence_steps, self.episodes.gamma)
         kept = pairs.without_tail(self.settings.dropped_tail)
@@ -107,7 +148,7 @@ class Calibration:
         q, mean_return = pairs.estimates, float(returns.mean())
         full = self._full_gap(critic, pairs)
         gap, error = clustered(returns - q, pairs.episode)
-        if self.settings.evidence == "steps" and full is not None:
+        if self.by_steps and full is not None:
             gap, error = full
         found = {"gap": gap, "gap_error": error, "mean_q": float(q.mean()), "mean_return": mean_return}
         if critic.soft:
@@ -165,6 +206,7 @@ class Calibration:
     def state_dict(self) -> dict[str, th.Tensor]:
         """Flat, and tensors alone, because torch loads nothing else without pickle"""
         numbers: dict[str, float] = {"clock": self.clock, "last_update": self.last_update}
+        numbers |= {"endless": 1} if self.endless else {}
         numbers |= {f"measured.{name}": value for name, value in self.measured.items()}
         numbers |= {f"controller.{name}": value for name, value in self.controller.state_dict().items()}
         state = {name: th.tensor(value, dtype=th.double) for name, value in numbers.items()}
@@ -176,6 +218,7 @@ class Calibration:
             raise AccError("its calibration was saved by acc_rl 0.1, which this version cannot read: load it there")
         numbers = {name: value.item() for name, value in state.items() if not name.startswith("episodes.")}
         self.clock, self.last_update = int(numbers["clock"]), int(numbers["last_update"])
+        self.endless = bool(numbers.get("endless", False))
         self.measured = _under("measured.", numbers)
         self.controller.load_state_dict(_under("controller.", numbers))
         arrays = {name: value.cpu().numpy() for name, value in state.items() if name.startswith("episodes.")}

@@ -30,6 +30,8 @@ class Diagnose:
     """episodes to compare on"""
     seed: int = 0
     """decides their starts and the policy's noise"""
+    horizon: int | None = None
+    """for tasks that never end: steps after which they are cut"""
     plot: Path | None = None
     """picture of Q against return to write (default: beside the model)"""
     trust_pickle: bool = False
@@ -44,7 +46,7 @@ class Diagnose:
             raise AccError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
         env_id = full_name(self.env)
         model = load_model(self.model, self.algo, env_id, self.trust_pickle)
-        result = diagnose(model, env_id, self.episodes, self.seed)
+        result = diagnose(model, env_id, self.episodes, self.seed, self.horizon)
         verdict, pairs = result.verdict(), sum(map(len, result.returns))
         plot = self.plot or self.model.with_suffix(".diagnosis.png")
         result.draw(plot, f"{type(model).__name__} on {env_id}")

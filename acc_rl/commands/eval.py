@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from acc_rl.runs.config import read_spec
+from acc_rl.runs.config import discount, read_spec
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,24 @@ class Eval:
     """test episodes"""
     seed: int = 0
     """decides their starts"""
+    horizon: int | None = None
+    """for tasks that never end: steps after which they are cut (default: the run's)"""
 
     def run(self) -> None:
         from acc_rl.inference.policy import load_policy
         from acc_rl.runs.evaluation import evaluate_task
 
         spec = read_spec(self.run_folder)
-        row = evaluate_task(load_policy(self.run_folder), spec.env, self.episodes, self.seed)
+        horizon = spec.horizon if self.horizon is None else self.horizon
+        gamma = None if horizon is None else discount(self.run_folder)
+        row = evaluate_task(load_policy(self.run_folder), spec.env, self.episodes, self.seed, horizon, gamma)
         success = f", success {100 * row['success']:.0f} %" if "success" in row else ""
         print(
             f"{spec.env}: return {row['mean_return']:.1f} +- {row['std_return']:.1f} over {self.episodes} episodes "
             f"(smallest {min(row['returns']):.1f}, largest {max(row['returns']):.1f}){success}"
         )
+        if horizon is not None:
+            print(
+                f"cut after {horizon} steps: {row['mean_reward']:.4g} per step on average, "
+                f"discounted by {gamma:g}: {row['mean_discounted']:.4g}"
+            )

@@ -27,12 +27,16 @@ class Play:
     """episodes to play"""
     seed: int = 0
     """decides their starts"""
+    horizon: int | None = None
+    """for tasks that never end: steps after which they are cut (default: the run's)"""
 
     def run(self) -> None:
         from acc_rl.inference.play import play
 
         spec = read_spec(self.run_folder)
-        for number, result in enumerate(play(self.run_folder, spec.env, self.episodes, self.seed, self.video)):
+        horizon = spec.horizon if self.horizon is None else self.horizon
+        played = play(self.run_folder, spec.env, self.episodes, self.seed, self.video, horizon)
+        for number, result in enumerate(played):
             print(f"episode {number}: return {result['return']:.1f}, {result['length']} steps")
         if self.video is not None:
             print(f"video: {self.video}")

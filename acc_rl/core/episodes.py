@@ -13,6 +13,10 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Observations: TypeAlias = Array | dict[str, Array]
+ENDLESS = 10_000
+"""steps of an env without an end, from which its task counts as one that never ends"""
+LONGEST = 100_000
+"""steps that are kept of an open episode, at most"""
 
 
 class Estimator(Protocol):
@@ -151,7 +155,7 @@ class Pairs:
         """Numbers of the blocks of n steps, which are as good as independent where returns stop after n steps"""
         index = np.arange(len(self))
         first = index[np.searchsorted(self.episode, self.episode)]
-        return np.cumsum((index - first) % n == 0)
+        return np.cumsum((index - first) % n == 0) - 1
 
     def __len__(self) -> int:
         return len(self.plain)
@@ -193,6 +197,10 @@ class Episodes:
     def n_pairs(self) -> int:
         return sum(map(len, self.episodes))
 
+    @property
+    def open_lengths(self) -> list[int]:
+        return list(map(len, self._open))
+
     def add(
         self,
         observations: Observations,
@@ -211,6 +219,8 @@ class Episodes:
             row = copied(index_observations(observations, i))
             q = math.nan if estimates is None else float(estimates[i])
             steps.append((row, np.array(actions[i]), float(rewards[i]), q))
+            if len(steps) > LONGEST:  # the end may never come
+                del steps[: LONGEST // 2]
             if ended[i]:
                 done.append(_close(steps, final_observations[i], bool(truncated[i]), self.steps))
                 self._open[i] = []

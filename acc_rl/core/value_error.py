@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from acc_rl.core.episodes import Array, Episodes, Estimator, Floats
+from acc_rl.core.episodes import ENDLESS, Array, Episodes, Estimator, Floats, index_observations
 
 LEFT_OUT = 100
 """last pairs of an episode that a time limit cut: their returns lack too much of what the critic counts on"""
@@ -17,7 +17,7 @@ PER_RECORD = 1000
 class ValueErrorMeter:
     """Compares Q(s, a), as estimated when the pair was collected, with the discounted return seen later.
 
-    Every ``per_record`` pairs make one record: see ``errors``.
+    Every ``per_record`` pairs make one record: see ``errors``. Endless episodes are cut every ``ENDLESS`` steps.
     """
 
     def __init__(
@@ -33,7 +33,11 @@ class ValueErrorMeter:
 
     def add(self, transition: tuple[Any, ...], estimates: Array, critic: Estimator) -> list[dict[str, float]]:
         """One step of every env, as ``Episodes.add`` takes it, with the estimates now; the records that became full."""
-        if self.episodes.add(*transition, estimates):  # type: ignore[call-arg]
+        for i, length in enumerate(self.episodes.open_lengths):
+            if length >= ENDLESS:
+                self.episodes.cut(i, index_observations(transition[0], i))
+        self.episodes.add(*transition, estimates)  # type: ignore[call-arg]
+        if self.episodes.episodes:
             self._compare(critic)
         return self._full_records()
 

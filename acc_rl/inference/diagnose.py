@@ -65,13 +65,15 @@ class Diagnosis:
         (dots + line).save(path, scale_factor=2)
 
 
-def diagnose(model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 0) -> Diagnosis:
+def diagnose(
+    model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 0, horizon: int | None = None
+) -> Diagnosis:
     """Play episodes as the model explores (soft policies sample) and compare Q(s, a) with what followed.
 
     For soft critics the returns contain the entropy bonus; where a time limit cut an episode, the critic's own value of
     the last state stands for what would have come.
     """
-    made = [envs.make(env_id) for _ in range(episodes)]
+    made = [envs.make(env_id, horizon) for _ in range(episodes)]
     try:
         th.manual_seed(seed)
         return _collect(model, made, evaluation_seeds(seed, AFTERWARDS, episodes))

@@ -98,7 +98,12 @@ class ValueErrorCallback(BaseCallback):
 
 
 class EvaluationCallback(BaseCallback):
-    """Evaluates every ``every`` env steps, and before the first, on envs and seeds of its own."""
+    """Evaluates every ``every`` env steps, and before the first, on envs and seeds of its own.
+
+    With 0 ``episodes`` it does nothing, and no other env is made: there may be only one.
+    """
+
+    model: OffPolicyAlgorithm
 
     def __init__(
         self,
@@ -108,12 +113,15 @@ class EvaluationCallback(BaseCallback):
         episodes: int,
         run_seed: int,
         interrupt: Callable[[], None] = lambda: None,
+        discounted: bool = False,
     ) -> None:
         super().__init__()
         self.rows = records.Rows(path)
         self.make_env, self.every, self.episodes, self.run_seed = make_env, every, episodes, run_seed
         self.interrupt = interrupt
         """called at each step of an evaluation; may raise to end it, as if it had not begun"""
+        self.discounted = discounted
+        """whether discounted and average returns are recorded too"""
         self.number, self.next = 0, 0
         """evaluations so far, and the env step of the next"""
         self.seconds = 0.0
@@ -122,14 +130,14 @@ class EvaluationCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         # between training and the next step: what is evaluated is what the steps so far have made of the policy
-        if self.model.num_timesteps >= self.next:
+        if self.episodes and self.model.num_timesteps >= self.next:
             self.evaluate()
 
     def _on_step(self) -> bool:
         return True
 
     def _on_training_end(self) -> None:
-        if self.last is None or self.last["step"] < self.model.num_timesteps:
+        if self.episodes and (self.last is None or self.last["step"] < self.model.num_timesteps):
             self.evaluate()
         self.close()
 
@@ -142,10 +150,11 @@ class EvaluationCallback(BaseCallback):
         start = time.perf_counter()
         self._envs = self._envs or [self.make_env() for _ in range(self.episodes)]
         seeds = evaluation_seeds(self.run_seed, self.number, self.episodes)
-        episodes = evaluate(self._act, self._envs, seeds)
+        gamma = self.model.gamma if self.discounted else None
+        episodes = evaluate(self._act, self._envs, seeds, gamma)
         self.last = {"step": self.model.num_timesteps, "number": self.number, **summary(episodes)}
         self.rows.append(self.last)
-        for key in ("mean_return", "std_return", "success"):
+        for key in ("mean_return", "std_return", "mean_discounted", "mean_reward", "success"):
             if key in self.last:
                 self.logger.record(f"evaluation/{key}", self.last[key])
         self.number += 1

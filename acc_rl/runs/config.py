@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from acc_rl.core.checks import is_number
 from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store import records
@@ -25,6 +26,17 @@ def read_spec(folder: Path) -> RunSpec:
         return from_dict(content)
     except ValueError as error:
         raise records.RecordError(f"{folder / records.SPEC}: {error}") from None
+
+
+def discount(folder: Path) -> float:
+    """gamma of the run in that folder"""
+    resolved = records.read_json(folder / records.SPEC).get("resolved")
+    gamma: Any = resolved.get("gamma") if isinstance(resolved, dict) else None
+    if not (is_number(gamma) and 0 <= gamma <= 1):
+        raise records.RecordError(
+            f"{folder / records.SPEC}: resolved.gamma is {gamma!r}, but must be a number in [0, 1]"
+        )
+    return float(gamma)
 
 
 def identity(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, SettingError
 from acc_rl.runs import metaworld
 from acc_rl.runs.spec import METAWORLD
 
@@ -28,7 +28,7 @@ def episode_seed(run_seed: int, stream: int, index: int, episode: int) -> int:
 OVER_EPISODES = ("NormalizeObservation", "NormalizeReward", "EpisodicLifeEnv")
 """wrappers of Gymnasium and SB3 that carry state from one episode into the next"""
 LONGEST = 100_000
-"""steps of an episode that no time limit ends"""
+"""steps of an episode that no time limit ends, and of one that is played again to resume"""
 
 
 class EnvError(AccError):
@@ -40,13 +40,13 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     An episode is a function of its seed and its actions: these are remembered, so that the env can be brought back to
     where it is now without knowing how to save itself. A running hash of all that the open episode has returned shows
-    whether it really is.
+    whether it really is. Of an episode longer than ``LONGEST`` no action is kept: whoever resumes starts a new one.
     """
 
     def __init__(self, env: gym.Env[Any, Any], run_seed: int, index: int) -> None:
         super().__init__(env)
         self.run_seed, self.index, self.episode = run_seed, index, 0
-        self._actions: list[Any] = []
+        self._actions: list[Any] | None = []
         self._observation: Any = None
         self._returned = hashlib.sha256()
 
@@ -60,11 +60,23 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self._actions.append(np.array(action))
+        self._remember(action)
         self._observation, reward, terminated, truncated, info = self.env.step(action)
         for value in (self._observation, reward, terminated, truncated):
             self._note(value)
         return self._observation, reward, terminated, truncated, info
+
+    def _remember(self, action: Any) -> None:
+        if self._actions is None:
+            return
+        self._actions.append(np.array(action))
+        if len(self._actions) > LONGEST:
+            self._actions = None
+            warnings.warn(
+                f"the open episode of env {self.index} has more than {LONGEST} steps: a run that resumes from here on "
+                "starts a new one, and is not bit-identical",
+                stacklevel=3,
+            )
 
     def _note(self, value: Any) -> None:
         if isinstance(value, dict):
@@ -75,15 +87,19 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
     def position(self) -> dict[str, Any]:
         """Where the env is: the number of its episode, the actions in it, what is observed there and was returned"""
+        actions = np.stack(self._actions) if self._actions else np.empty(0)
         return {
             "episode": self.episode,
-            "actions": np.stack(self._actions) if self._actions else np.empty(0),
+            "actions": None if self._actions is None else actions,
             "observation": _arrays(self._observation),
             "returned": self._returned.hexdigest(),
         }
 
     def go_to(self, position: Mapping[str, Any]) -> bool:
         """Play an episode again up to a position; whether the env returned the same, bit for bit"""
+        if position["actions"] is None:
+            self.episode = position["episode"]
+            return False
         self.episode = position["episode"] - 1
         self.reset()
         for action in position["actions"]:
@@ -162,8 +178,8 @@ def _equal(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The task, whose faults are errors of one line"""
+def make(env_id: str, horizon: int | None = None, endless: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """The task, whose faults are errors of one line; cut after ``horizon`` steps, or else to end unless ``endless``"""
     try:
         env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
     except ImportError as error:
@@ -172,7 +188,10 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         raise
     except Exception as error:
         raise EnvError(f"{env_id} cannot be made: {_cause(error)}; what it needs: register(..., kwargs=...)") from error
-    return Guarded(env, env_id)
+    if horizon is not None and horizon < 1:
+        raise SettingError(f"horizon is {horizon}, but must be an integer >= 1")
+    cut = env if horizon is None else gym.wrappers.TimeLimit(env, horizon)
+    return Guarded(cut, env_id, endless)
 
 
 def _cause(error: Exception) -> str:
@@ -187,9 +206,9 @@ class Guarded(gym.Wrapper[Any, Any, Any, Any]):
     Without an end, evaluation would wait forever.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], env_id: str) -> None:
+    def __init__(self, env: gym.Env[Any, Any], env_id: str, endless: bool = False) -> None:
         super().__init__(env)
-        self.env_id, self.steps, self.length, self.limited = env_id, 0, 0, _limited(env)
+        self.env_id, self.steps, self.length, self.limited = env_id, 0, 0, endless or _limited(env)
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         self.length = 0
@@ -203,7 +222,7 @@ class Guarded(gym.Wrapper[Any, Any, Any, Any]):
         if self.length > LONGEST and not self.limited:
             raise EnvError(
                 f"{self.env_id} has no time limit, and an episode has not ended after {LONGEST} steps: "
-                "register it with one, gymnasium.register(..., max_episode_steps=1000)"
+                "use --horizon N if it never ends, or gymnasium.register(..., max_episode_steps=1000)"
             )
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)

@@ -56,12 +56,19 @@ def play_episodes(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[i
         running = still
 
 
-def evaluate(act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return and length of each episode, and whether ``info["success"]`` (or "is_success") was ever true."""
+def evaluate(
+    act: Act, envs: Sequence[gym.Env[Any, Any]], seeds: Sequence[int], gamma: float | None = None
+) -> list[dict[str, Any]]:
+    """Return and length of each episode, and whether ``info["success"]`` (or "is_success") was ever true.
+
+    With ``gamma`` the discounted return too, for tasks whose episodes end where we cut them.
+    """
     episodes: list[dict[str, Any]] = [{"seed": seed, "return": 0.0, "length": 0} for seed in seeds]
     for step in play_episodes(act, envs, seeds):
         episode = episodes[step.env]
         episode["return"] += step.reward
+        if gamma is not None:
+            episode["discounted"] = episode.get("discounted", 0.0) + gamma ** episode["length"] * step.reward
         episode["length"] += 1
         success = step.info.get("success", step.info.get("is_success"))
         if success is not None:
@@ -83,20 +90,25 @@ def summary(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "returns": returns,
         "lengths": [episode["length"] for episode in episodes],
     }
+    if all("discounted" in episode for episode in episodes):
+        row["mean_discounted"] = float(np.mean([episode["discounted"] for episode in episodes]))
+        row["mean_reward"] = sum(returns) / sum(row["lengths"])
     if all("success" in episode for episode in episodes):
         row["success"] = float(np.mean([episode["success"] for episode in episodes]))
     return row
 
 
-def evaluate_task(act: Act, env_id: str, episodes: int, seed: int) -> dict[str, Any]:
-    """The summary of test episodes after training"""
+def evaluate_task(
+    act: Act, env_id: str, episodes: int, seed: int, horizon: int | None = None, gamma: float | None = None
+) -> dict[str, Any]:
+    """The summary of test episodes after training, cut after ``horizon`` steps"""
     if episodes < 1:
         raise SettingError(f"episodes is {episodes}, but must be >= 1")
     seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
-    made = [make(env_id) for _ in range(min(episodes, AT_ONCE))]
+    made = [make(env_id, horizon) for _ in range(min(episodes, AT_ONCE))]
     try:
         parts = [seeds[start : start + AT_ONCE] for start in range(0, episodes, AT_ONCE)]
-        return summary([each for part in parts for each in evaluate(act, made[: len(part)], part)])
+        return summary([each for part in parts for each in evaluate(act, made[: len(part)], part, gamma)])
     finally:
         for env in made:
             env.close()

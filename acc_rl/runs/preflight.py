@@ -10,7 +10,9 @@ import psutil
 
 from acc_rl.algos.buffers import bytes_per_transition
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.core.errors import AccError
+from acc_rl.algos.registry import find
+from acc_rl.core.errors import AccError, SettingError
+from acc_rl.runs.spec import RunSpec
 from acc_rl.store.records import CHECKPOINTS
 
 CONTAINER = Path("/sys/fs/cgroup")
@@ -20,6 +22,24 @@ STATES = 3
 
 class TooLarge(AccError):
     """Memory or disk is too small for the run."""
+
+
+def check_rounds(spec: RunSpec, checkpoint_every: int) -> None:
+    """Whether the run can be saved between rounds of training, and has the ends of episodes that it is to wait for"""
+    train_freq, controller = spec.settings.train_freq, spec.settings.controller or find(spec.algo).controller
+    if train_freq == "episode" and spec.n_envs > 1:
+        raise SettingError(f"train_freq is 'episode', but n_envs is {spec.n_envs}: use 1, or count train_freq in steps")
+    if spec.horizon is not None and (train_freq == "episode" or controller == "top"):
+        name = "train_freq is 'episode'" if train_freq == "episode" else "the controller is 'top'"
+        raise SettingError(
+            f"{name}, which waits for the ends of episodes, but horizon is {spec.horizon}, for a task that has none: "
+            "leave one of them out"
+        )
+    if train_freq != "episode" and (train_freq or 1) * spec.n_envs > min(checkpoint_every, spec.steps):
+        raise AccError(
+            f"train_freq is {train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
+            f"saved between rounds of training: use less, or more checkpoint_every ({checkpoint_every}) and steps"
+        )
 
 
 def check_resources(model: Calibrated, steps: int, folder: Path) -> None:

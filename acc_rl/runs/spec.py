@@ -66,10 +66,10 @@ class Settings:
     """discount factor"""
     tau: float | None = None
     """soft update coefficient (Polyak), as in SB3"""
-    train_freq: int | None = None
-    """env steps between two rounds of training"""
+    train_freq: int | Literal["episode"] | None = None
+    """env steps between two rounds of training; "episode": a round after each episode, none within"""
     gradient_steps: int | None = None
-    """gradient steps per round, -1 for as many as env steps"""
+    """gradient steps per round, -1 for as many as env steps (default of --train-freq episode)"""
     critic_updates: int | None = None
     """critic updates per gradient step, each on its own minibatch"""
     n_critics: int | None = None
@@ -134,7 +134,8 @@ def _name(field: str) -> Allowed:
 
 
 SETTINGS: Mapping[str, Allowed] = {
-    **dict.fromkeys(("batch_size", "buffer_size", "train_freq", "critic_updates", "n_critics", "n_atoms"), COUNT),
+    **dict.fromkeys(("batch_size", "buffer_size", "critic_updates", "n_critics", "n_atoms"), COUNT),
+    "train_freq": (f"{COUNT[0]}, or 'episode'", lambda value: value == "episode" or COUNT[1](value)),
     **dict.fromkeys(("n_steps", "target_update_interval", "policy_delay"), COUNT),
     "learning_starts": ("an integer >= 0", is_whole),
     **dict.fromkeys(("gradient_steps", "sde_sample_freq"), COUNT_OR_MINUS_ONE),
@@ -167,7 +168,9 @@ class RunSpec:
     eval_every: int = 5000
     """env steps between two evaluations (the paper: 1000)"""
     eval_episodes: int = 10
-    """episodes per evaluation, with deterministic actions"""
+    """episodes per evaluation, with deterministic actions; 0: no evaluation, where there is one env only"""
+    horizon: int | None = None
+    """for tasks that never end: test episodes are cut after N steps, and calibration needs no end of an episode"""
     log_every: int = 1000
     """env steps between two rows of training.jsonl"""
     value_error: bool = True
@@ -211,8 +214,9 @@ class RunSpec:
 
 
 RUN: Mapping[str, Allowed] = {
-    **dict.fromkeys(("steps", "eval_every", "log_every"), COUNT),
-    **dict.fromkeys(("n_envs", "eval_episodes"), COUNT_OF_ENVS),
+    **dict.fromkeys(("steps", "eval_every", "log_every", "horizon"), COUNT),
+    "n_envs": COUNT_OF_ENVS,
+    "eval_episodes": ("an integer >= 0 and <= 10,000", lambda value: is_whole(value, 0, 10_000)),
     "seed": ("an integer >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
     "threads": ("an integer >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
     "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),
@@ -344,6 +348,9 @@ def algorithm_arguments(spec: RunSpec) -> dict[str, Any]:
     ent_coef = given.get("ent_coef")
     if ent_coef is not None and not ent_coef.startswith("auto"):
         given["ent_coef"] = float(ent_coef)
-    bias = {**task_bias(spec.env), **spec.bias.given()}
+    if given.get("train_freq") == "episode":
+        given = {"gradient_steps": -1, **given, "train_freq": (1, "episode")}
+    endless = {} if spec.horizon is None else {"evidence": "steps"}
+    bias = {**task_bias(spec.env), **endless, **spec.bias.given()}
     arguments = {key: value for key, value in given.items() if key not in ("pi", "qf", "activation", "nets")}
     return {**arguments, **({"bias": bias} if bias else {})}

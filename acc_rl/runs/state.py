@@ -20,7 +20,7 @@ from acc_rl.algos.calibrated import Calibrated
 from acc_rl.core.controller import Controller
 from acc_rl.core.episodes import Observations, copied, index_observations
 from acc_rl.core.errors import AccError
-from acc_rl.runs.envs import SeededEpisodes
+from acc_rl.runs.envs import LONGEST, SeededEpisodes
 
 RUNNING = (
     "num_timesteps",
@@ -216,8 +216,10 @@ def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     model.env.env_method("reset", indices=index)  # wrappers outside ours insist on it
     if position is not None and model.env.env_method("go_to", position, indices=index)[0]:
         return None
+    long = position is not None and position["actions"] is None
+    why = f"more than {LONGEST} steps without an end" if long else "its episodes do not follow from seed and actions"
     warnings.warn(
-        f"env {index} could not be brought back to where it was (its episodes do not follow from seed and actions): "
+        f"env {index} could not be brought back to where it was ({why}): "
         "the open episode is closed as truncated and a new one started; the run is no longer bit-identical",
         stacklevel=4,
     )
@@ -225,8 +227,9 @@ def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     normalizer = model.get_vec_normalize_env()
     before = model._last_obs if normalizer is None else model._last_original_obs
     assert before is not None
-    model.replay_buffer.dones[model.replay_buffer.pos - 1, index] = 1
-    model.replay_buffer.timeouts[model.replay_buffer.pos - 1, index] = 1
+    newest = model.replay_buffer.pos - 1, index
+    if not model.replay_buffer.dones[newest]:  # otherwise the episode had no step yet
+        model.replay_buffer.dones[newest] = model.replay_buffer.timeouts[newest] = 1
     last = copied(index_observations(before, index))
     model.calibration.episodes.cut(index, last)
     if (monitor := _monitor(model)) is not None:

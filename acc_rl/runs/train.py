@@ -15,7 +15,7 @@ from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 from torch.utils.tensorboard import SummaryWriter
 
 from acc_rl.algos.calibrated import Calibrated
@@ -32,7 +32,7 @@ from acc_rl.runs.callbacks import (
 )
 from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
-from acc_rl.runs.preflight import TooLarge, check_resources
+from acc_rl.runs.preflight import TooLarge, check_resources, check_rounds
 from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback, Clock
@@ -72,11 +72,7 @@ def train(
         return folder
     if not restart:
         Checkpoints(folder / records.CHECKPOINTS).refuse_links()
-    if (spec.settings.train_freq or 1) * spec.n_envs > min(checkpoint_every, spec.steps):
-        raise AccError(
-            f"train_freq is {spec.settings.train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
-            f"saved between rounds of training: use less, or more checkpoint_every ({checkpoint_every}) and steps"
-        )
+    check_rounds(spec, checkpoint_every)
     if spec.threads:
         th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
@@ -122,11 +118,17 @@ class _Run:
         self.spec, self.folder, self.model, self.console = spec, folder, model, console
 
         def make_env() -> envs.FiniteValues:
-            return envs.FiniteValues(envs.make(spec.env), on_fault)
+            return envs.FiniteValues(envs.make(spec.env, spec.horizon), on_fault)
 
         evaluations = folder / records.EVALUATIONS
         self.evaluation = EvaluationCallback(
-            evaluations, make_env, spec.eval_every, spec.eval_episodes, spec.seed, stop.raise_if_asked
+            evaluations,
+            make_env,
+            spec.eval_every,
+            spec.eval_episodes,
+            spec.seed,
+            stop.raise_if_asked,
+            discounted=spec.horizon is not None,
         )
         log = LogCallback(spec.log_every)
         parts: dict[str, Any] = {"evaluation": self.evaluation, "log": log}
@@ -191,16 +193,16 @@ class _Run:
     def finish(self, first: int) -> None:
         self.save_policy()
         last = self.evaluation.last
-        assert last is not None  # the end of training evaluates
         clock = self.checkpoints.clock
         result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
+        ending = f", last evaluation {last['mean_return']:.1f} +- {last['std_return']:.1f}" if last else ""
         print_line(
             self.console,
-            f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
-            f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
+            f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}){ending}; "
+            f"next: acc eval {self.folder}",
         )
 
 
@@ -214,7 +216,9 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     for name in arguments:
         if name not in known:
             raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
-    vec_env = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
+    vec_env: VecEnv = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
+    if spec.horizon is not None:
+        vec_env = VecMonitor(vec_env)
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
     return entry.load()(
@@ -228,10 +232,11 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
 
 
 def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
-    env = envs.make(spec.env)
+    env = envs.make(spec.env, endless=spec.horizon is not None)
     # without it the model itself stops at NaN
     checked = envs.FiniteValues(env, on_fault) if on_fault == "warn" else env
-    return envs.SeededEpisodes(Monitor(checked), spec.seed, index)
+    # Monitor would keep the rewards of all steps until an episode ends
+    return envs.SeededEpisodes(Monitor(checked) if spec.horizon is None else checked, spec.seed, index)
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:

@@ -45,7 +45,7 @@ def expected_seconds(specs: Sequence[RunSpec]) -> dict[str, float]:
         if variant not in training:
             training[variant] = training_seconds(spec) - tasks[spec.env].step
         env = tasks[spec.env]
-        evaluation = spec.eval_episodes * env.length * env.step / spec.eval_every
+        evaluation = spec.eval_episodes * (spec.horizon or env.length) * env.step / spec.eval_every
         result[spec.name] = spec.steps * (training[variant] + env.step + evaluation)
     return result
 
@@ -79,12 +79,11 @@ def training_seconds(spec: RunSpec, warm_up: int = 20, turn: int = 20) -> float:
     learn = partial(model.learn, log_interval=None, reset_num_timesteps=False)  # type: ignore[arg-type]
     try:
         learn(model.learning_starts + warm_up)
-        steps, start = 0, time.perf_counter()
+        first, start = model.num_timesteps, time.perf_counter()
         while (seconds := time.perf_counter() - start) < ENOUGH:
             learn(turn)
-            steps += turn
     finally:
         th.set_num_threads(threads)
         assert model.env is not None
         model.env.close()
-    return seconds / steps
+    return seconds / (model.num_timesteps - first)
