@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from acc_rl.core.controller import Calibrating, Constant, Controller
     from acc_rl.core.settings import BiasSettings
     from acc_rl.inference.policy import load_policy
+    from acc_rl.inference.run_model import load_model
     from acc_rl.runs.callbacks import ValueErrorCallback
     from acc_rl.runs.spec import RunSpec
     from acc_rl.runs.train import train
@@ -40,6 +41,7 @@ __all__ = [
     "ValueErrorCallback",
     "XMean",
     "XMin",
+    "load_model",
     "load_policy",
     "train",
 ]
@@ -56,6 +58,7 @@ _HOME = {
     "BiasSettings": "acc_rl.core.settings",
     "RunSpec": "acc_rl.runs.spec",
     "ValueErrorCallback": "acc_rl.runs.callbacks",
+    "load_model": "acc_rl.inference.run_model",
     "load_policy": "acc_rl.inference.policy",
     "train": "acc_rl.runs.train",
 }
@@ -66,3 +69,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'acc_rl' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, whether they have been used yet or not"""
+    return sorted([*__all__, "__version__"])

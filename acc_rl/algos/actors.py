@@ -42,8 +42,18 @@ class _Actor(BasePolicy):
             squash_output=True,
         )
         self.normalizer = normalizer
+        self._built_with = {
+            "net_arch": net_arch,
+            "features_dim": features_dim,
+            "activation_fn": activation_fn,
+            "nets": nets,
+        }
         n_outputs = self.outputs_per_action * get_action_dim(action_space)
         self.net = make_ensemble(nets, 1, features_dim, net_arch, n_outputs, activation_fn)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        parts = {"features_extractor": self.features_extractor, "normalizer": self.normalizer}
+        return {**super()._get_constructor_parameters(), **self._built_with, **parts}
 
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         """(batch, outputs_per_action * n_actions)"""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import psutil
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import BaseBuffer, NStepReplayBuffer, ReplayBuffer
@@ -51,12 +53,14 @@ class SharedReplayBuffer(ReplayBuffer):
         parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {ALONE: observation_space}
         self._rows = {key: np.zeros((*rows, *self._shape(key)), _single(part.dtype)) for key, part in parts.items()}
         self.observations = self._rows if isinstance(observation_space, spaces.Dict) else self._rows[ALONE]
-        self.next_observations = _NextObservations(self)
+        following = {key: _NextObservations(self, key) for key in self._rows}
+        self.next_observations = self._like_space(following)
         self.actions = np.zeros((*rows, self.action_dim), self._maybe_cast_dtype(action_space.dtype))
         self.rewards = np.zeros(rows, np.float32)
         self.dones = np.zeros(rows, np.uint8)
         self.timeouts = np.zeros(rows, np.uint8)
         self.reset()
+        self._warn_if_too_large()
 
     def reset(self) -> None:
         super().reset()
@@ -68,6 +72,15 @@ class SharedReplayBuffer(ReplayBuffer):
         # observations that stand apart are numbered as they come and go in the same order
         self._first_end = self._next_end = 0
         self._ends = {key: np.zeros((self.n_envs, *rows.shape[2:]), rows.dtype) for key, rows in self._rows.items()}
+
+    def _warn_if_too_large(self) -> None:
+        free = psutil.virtual_memory().available
+        if self.nbytes > free:
+            warnings.warn(
+                f"the replay buffer takes {self.nbytes / 1e9:.2f} GB when it is full, but {free / 1e9:.2f} GB of "
+                "memory are free: use a smaller buffer_size",
+                stacklevel=2,
+            )
 
     def _shape(self, key: str) -> tuple[int, ...]:
         return self.obs_shape[key] if isinstance(self.obs_shape, dict) else self.obs_shape
@@ -102,7 +115,7 @@ class SharedReplayBuffer(ReplayBuffer):
         self.rewards[self.pos] = reward
         self.dones[self.pos] = done
         if self.handle_timeout_termination:
-            self.timeouts[self.pos] = [info.get("TimeLimit.truncated", False) for info in infos]
+            self.timeouts[self.pos] = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         self._apart[self.pos] = self._put_apart(self._as_stored(next_obs))
         self.added += 1
         self.pos += 1
@@ -186,7 +199,7 @@ class SharedReplayBuffer(ReplayBuffer):
                 found[key][apart] = ends[numbers[apart] % len(ends)]
         return found
 
-    def _like_space(self, parts: dict[str, Array]) -> Observations:
+    def _like_space(self, parts: dict[str, Any]) -> Any:
         return parts if isinstance(self.observation_space, spaces.Dict) else parts[ALONE]
 
     def _to_device(self, arrays: Any) -> Any:
@@ -264,18 +277,35 @@ class SharedNStepReplayBuffer(NStepReplayBuffer, SharedReplayBuffer):
 
 
 class _NextObservations:
-    """Reads like SB3's array: ``[rows, envs]``, or as a whole by ``np.asarray``"""
+    """Reads like SB3's array, (rows, envs, ...), of one key where observations are dictionaries"""
 
-    def __init__(self, buffer: SharedReplayBuffer) -> None:
-        self.buffer = buffer
+    def __init__(self, buffer: SharedReplayBuffer, key: str) -> None:
+        self.buffer, self.key = buffer, key
 
-    def __getitem__(self, index: tuple[Any, ...]) -> Observations:
-        return self.buffer._like_space(self.buffer.next_of(index[0], index[1]))
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.buffer._rows[self.key].shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.buffer._rows[self.key].dtype
+
+    def __len__(self) -> int:
+        return self.buffer.buffer_size
+
+    def __getitem__(self, index: Any) -> Array:
+        parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) > 2 or any(each is Ellipsis for each in parts):
+            whole: Array = np.asarray(self)[index]
+            return whole
+        grid = np.broadcast_arrays(*np.ogrid[: self.buffer.buffer_size, : self.buffer.n_envs])
+        rows, envs = (np.asarray(each[index]) for each in grid)
+        found = self.buffer.next_of(rows.ravel(), envs.ravel())[self.key]
+        return found.reshape(*rows.shape, *found.shape[1:])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        rows, envs = np.indices((self.buffer.buffer_size, self.buffer.n_envs))
-        flat = self.buffer.next_of(rows.ravel(), envs.ravel())[ALONE]
-        return flat.reshape(*rows.shape, *flat.shape[1:]).astype(dtype or flat.dtype, copy=False)
+        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 def bytes_per_transition(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> int:

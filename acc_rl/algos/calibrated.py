@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -14,7 +12,6 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import (
     GymEnv,
     MaybeCallback,
@@ -25,9 +22,11 @@ from stable_baselines3.common.type_aliases import (
 )
 from typing_extensions import Self
 
+from acc_rl.algos.arguments import described, signature
 from acc_rl.algos.buffers import SharedNStepReplayBuffer, SharedReplayBuffer
 from acc_rl.algos.calibration import Calibration
 from acc_rl.algos.estimates import ModelEstimator, raw_transition
+from acc_rl.algos.saving import Saved
 from acc_rl.core.checks import first_non_finite, is_number
 from acc_rl.core.controller import Controller, make_controller
 from acc_rl.core.episodes import Array, Observations
@@ -41,7 +40,7 @@ MANY_ENVS = 8
 """envs from which episodes that ended are no longer typical of all"""
 
 
-class Calibrated(OffPolicyAlgorithm):
+class Calibrated(Saved):
     """Mixin: an algorithm adds ``make_knob`` and ``value_estimate``; ``calibration.target`` makes its targets."""
 
     default_bias: ClassVar[BiasSettings] = BiasSettings()
@@ -52,6 +51,12 @@ class Calibrated(OffPolicyAlgorithm):
     """names of the attributes, plain data, that a checkpoint keeps; a subclass adds its own"""
     calibration: Calibration
     estimator: ModelEstimator
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = signature(cls)  # type: ignore[attr-defined]
+        if "__doc__" in vars(cls) and cls.__doc__:
+            cls.__doc__ = described(cls.__doc__, signature(cls))
 
     def __init__(
         self,
@@ -314,22 +319,5 @@ class Calibrated(OffPolicyAlgorithm):
             self.logger.record(f"bias/{name}", value)
         super().dump_logs()
 
-    # --- saving: SB3 stores state dicts of what is named here, without pickling it ---
-
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "bias", "calibration", "estimator", "_metrics"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        state_dicts, variables = super()._get_torch_save_params()
-        return [*state_dicts, "calibration"], variables
-
-    @classmethod
-    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Self:
-        """As SB3's; a model of acc_rl 0.1 is refused, because the state of its calibration has another form"""
-        # SB3 adds a suffix that is missing
-        names = (path, f"{path}.zip") if isinstance(path, (str, os.PathLike)) else ()
-        for name in filter(zipfile.is_zipfile, names):
-            with zipfile.ZipFile(name) as archive:
-                if "calibration.pth" in archive.namelist() and b'"_bias_given"' not in archive.read("data"):
-                    raise AccError(f"{name} was saved by acc_rl 0.1: this version cannot read it, load it there")
-        return super().load(path, *args, **kwargs)
+        return [*super()._excluded_save_params(), "bias", "estimator", "_metrics"]

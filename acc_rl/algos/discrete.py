@@ -83,6 +83,8 @@ class GreedyQ(Calibrated):
 class DQN(GreedyQ, sb3.DQN):  # type: ignore[misc]
     """DQN as SB3 has it; ``bias`` sets when the gap between returns and critic is measured for the log."""
 
+    peer = "dqn"
+
     def make_head(self) -> Head:
         return Scalar(huber=True)
 
@@ -110,6 +112,8 @@ class ACCDQN(DQN):
 
 class QRDQN(GreedyQ, sb3_contrib.QRDQN):
     """QR-DQN as sb3-contrib has it; ``bias`` sets when the gap between returns and critic is measured for the log."""
+
+    peer = "qrdqn"
 
     def make_head(self) -> Head:
         n_atoms = self.policy_kwargs.get("n_quantiles", 200)

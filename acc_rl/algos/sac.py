@@ -23,6 +23,7 @@ class SAC(SoftActorCritic):
         "MultiInputPolicy": SoftMultiInputPolicy,
     }
     default_controller = "fixed"
+    peer = "sac"
 
     def __init__(
         self,

@@ -54,7 +54,10 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
         if self.use_sde:
             self.actor.reset_noise()
         super().update_critic(batch)
-        # statistics of batch normalisation are copied, see https://github.com/DLR-RM/stable-baselines3/issues/996
+        self._copy_batch_norm_stats()
+
+    def _copy_batch_norm_stats(self) -> None:
+        # as they are, see https://github.com/DLR-RM/stable-baselines3/issues/996
         polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
@@ -68,6 +71,7 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
         self.record_metrics({"actor_loss": actor_loss, "ent_coef": alpha})
         if self.ent_coef_optimizer is not None:
             self._update_temperature(log_prob.detach())
+        self._copy_batch_norm_stats()  # the critics have seen one more batch
 
     def _update_temperature(self, log_prob: th.Tensor) -> None:
         """loss = -log(alpha) * (log pi + target entropy), with the logarithm itself as factor, not alpha"""

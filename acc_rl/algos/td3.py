@@ -34,6 +34,7 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         "MultiInputPolicy": DeterministicMultiInputPolicy,
     }
     default_controller = "fixed"
+    peer = "td3"
     actor: DeterministicActor  # type: ignore[assignment]
 
     def __init__(
@@ -108,6 +109,7 @@ class DDPG(TD3):
     """DDPG: one critic, no delay, no target noise."""
 
     default_n_critics = 1
+    peer = "ddpg"
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ class ACCX(SoftActorCritic):
         "MultiInputPolicy": XMultiInputPolicy,
     }
     default_bias = BiasSettings(returns="soft", tail="bootstrap", start_step=0, warm_up="skip")
+    default_n_atoms: ClassVar[int] = 101
     plain_beta: ClassVar[float] = 0.0
 
     def __init__(
@@ -49,7 +50,7 @@ class ACCX(SoftActorCritic):
             normalize_observations = policy == "MlpPolicy" and not kwargs.get("use_sde", False)
         kwargs.update(learning_starts=learning_starts, ent_coef=ent_coef)
         kwargs.update(normalize_observations=normalize_observations, reward_scaling=reward_scaling)
-        kwargs["policy_kwargs"] = with_argument(policy_kwargs, "n_atoms", n_atoms, 101)
+        kwargs["policy_kwargs"] = with_argument(policy_kwargs, "n_atoms", n_atoms, self.default_n_atoms)
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_head(self) -> Head:

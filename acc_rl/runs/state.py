@@ -52,7 +52,7 @@ def gather(model: Calibrated) -> dict[str, Any]:
     assert model.env is not None
     normalizer = model.get_vec_normalize_env()
     return {
-        "parameters": model.get_parameters(),
+        "parameters": model.state_dicts(),
         "variables": {name: recursive_getattr(model, name) for name in model._get_torch_save_params()[1]},
         "attributes": {name: getattr(model, name) for name in _declared(model)},
         "last": {name: getattr(model, name) for name in LAST},

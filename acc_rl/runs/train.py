@@ -241,14 +241,7 @@ def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEp
 
 def accepted(cls: type[Calibrated]) -> set[str]:
     """The names of all settings that the class takes, or hands on to what it is built on"""
-    names: set[str] = set()
-    for base in cls.__mro__:
-        if constructor := vars(base).get("__init__"):
-            parameters = inspect.signature(constructor).parameters.values()
-            names |= {each.name for each in parameters}
-            if all(each.kind != each.VAR_KEYWORD for each in parameters):
-                break
-    return names & {"bias", *Settings.__dataclass_fields__}
+    return set(inspect.signature(cls).parameters) & {"bias", *Settings.__dataclass_fields__}
 
 
 def policy_name(space: spaces.Space[Any]) -> str:

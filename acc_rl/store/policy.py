@@ -13,12 +13,12 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
+from acc_rl.algos.saved import ACTIVATIONS
 from acc_rl.core.errors import AccError
 from acc_rl.store import records
 from acc_rl.store.files import write_whole
 
 SCHEMA = 1
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "silu": nn.SiLU}
 
 
 def policy_arguments(settings: Mapping[str, Any], discrete: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Each observation stored once, and yet the samples are SB3's."""
 
 import numpy as np
+import psutil
 import pytest
 import torch as th
 from gymnasium import spaces
@@ -125,6 +126,59 @@ def test_next_observations_read_like_an_array():
     ours, theirs = (cls(10, BOX, ACTION, "cpu", 2) for cls in (SharedReplayBuffer, ReplayBuffer))
     fill([ours, theirs], BOX, 0, 2, 17)
     assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations.astype(np.float32))
+
+
+INDICES = {
+    "row": 0,
+    "last": -1,
+    "rows": slice(2, 5),
+    "places": np.array([3, 1]),
+    "one": (3, 1),
+    "env": (slice(None), 0),
+    "pairs": (np.array([1, 4]), np.array([0, 1])),
+    "all": ...,
+    "number": (2, 1, 0),
+    "mask": np.arange(10).reshape(5, 2) % 3 == 0,
+}
+
+
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+def test_next_observations_are_indexed_like_an_array(index):
+    ours, theirs = (cls(10, BOX, ACTION, "cpu", 2) for cls in (SharedReplayBuffer, ReplayBuffer))
+    fill([ours, theirs], BOX, 0, 2, 17)
+    expected, found = theirs.next_observations.astype(np.float32)[index], ours.next_observations[index]
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+    assert ours.next_observations.shape == theirs.next_observations.shape
+    assert len(ours.next_observations) == 5
+
+
+def test_next_observations_of_dictionaries_are_dictionaries():
+    ours, theirs = SharedReplayBuffer(10, DICT, ACTION, "cpu", 2), DictReplayBuffer(10, DICT, ACTION, "cpu", 2)
+    fill([ours, theirs], DICT, 0, 2, 17)
+    assert ours.next_observations.keys() == theirs.next_observations.keys()
+    for key, expected in theirs.next_observations.items():
+        assert np.array_equal(np.asarray(ours.next_observations[key]), expected.astype(ours.observations[key].dtype))
+
+
+def test_extending_by_the_arrays_of_another_buffer():
+    """As SB3's users do: one transition per row, its flag as an array"""
+    one, other = (SharedReplayBuffer(8, BOX, ACTION, "cpu") for _ in range(2))
+    fill([one], BOX, 0, 1, 8)
+    infos = [[{"TimeLimit.truncated": truncated}] for truncated in one.timeouts]
+    other.extend(one.observations, np.asarray(one.next_observations), one.actions, one.rewards, one.dones, infos)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        assert np.array_equal(np.asarray(getattr(one, name)), np.asarray(getattr(other, name))), name
+
+
+def test_a_buffer_that_memory_cannot_hold_is_a_warning(monkeypatch):
+    needed = SharedReplayBuffer(10, BOX, ACTION, "cpu").nbytes
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=needed))
+    SharedReplayBuffer(10, BOX, ACTION, "cpu")
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=needed - 1))
+    with pytest.warns(UserWarning, match="use a smaller buffer_size"):
+        SharedReplayBuffer(10, BOX, ACTION, "cpu")
 
 
 def test_a_suffix_alone_becomes_a_smaller_buffer():

@@ -13,6 +13,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv, FakeImageEnv, SimpleMultiObsEnv
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from acc_rl.algos.estimates import ModelEstimator
@@ -396,10 +397,13 @@ def test_learning_again_marks_no_end_that_is_none():
 
 
 @every_algorithm
-def test_parameters_carry_the_calibration(name):
+def test_parameters_are_those_of_nets_and_optimizers(name):
     one, other = make(name, env_class(name)(), seed=0), make(name, env_class(name)(), seed=1)
     one.learn(200)
+    assert "calibration" not in one.get_parameters()
     other.set_parameters(one.get_parameters())
+    assert other.calibration.clock == 0
+    other.set_parameters(one.state_dicts())
     if name in SOFT:  # SB3 does not count it as a parameter
         other.log_ent_coef.data = one.log_ent_coef.data
     assert_same_state(one, other)
@@ -413,6 +417,39 @@ def test_policy_saves_and_loads_alone(name, tmp_path):
     model.policy.save(tmp_path / "policy.pth")
     loaded = type(model.policy).load(tmp_path / "policy.pth")
     assert loaded.predict(np.zeros(3), deterministic=True)[0] == model.predict(np.zeros(3), deterministic=True)[0]
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_actor_saves_and_loads_alone(name, tmp_path):
+    options = {"normalize_observations": True} if name == "acc-x" else {}
+    model = make(name, env_class(name)(), policy_kwargs={"activation_fn": th.nn.Tanh, "nets": "layernorm"}, **options)
+    model.learn(60)
+    model.actor.save(tmp_path / "actor.pth")
+    loaded = type(model.actor).load(tmp_path / "actor.pth")
+    obs = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+
+
+class BatchNormExtractor(FlattenExtractor):
+    def __init__(self, observation_space):
+        super().__init__(observation_space)
+        self.norm = th.nn.BatchNorm1d(self.features_dim)
+
+    def forward(self, observations):
+        return self.norm(super().forward(observations))
+
+
+@pytest.mark.parametrize("critic_updates", [1, 2])
+@pytest.mark.parametrize("name", ["acc", "sac", "td3"])
+def test_targets_have_the_statistics_of_batch_normalisation(name, critic_updates):
+    """after the actor's update, in which the critics see one more batch"""
+    policy_kwargs = {"features_extractor_class": BatchNormExtractor}
+    model = make(name, env_class(name)(), policy_kwargs=policy_kwargs, tau=0.0, critic_updates=critic_updates)
+    model.learn(120)
+    online, target = (each.features_extractor.norm for each in (model.critic, model.critic_target))
+    assert online.running_mean.abs().max() > 0.01
+    for statistic in ("running_mean", "running_var"):
+        assert th.equal(getattr(online, statistic), getattr(target, statistic))
 
 
 @every_algorithm

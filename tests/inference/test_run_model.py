@@ -1,0 +1,73 @@
+"""A run's folder as an SB3 model."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch as th
+from kit import run, tiny
+
+import acc_rl
+from acc_rl.commands.diagnose import Diagnose
+from acc_rl.core.errors import AccError
+from acc_rl.store import records
+from acc_rl.store.checkpoint import Checkpoints
+
+OBSERVATIONS = np.random.default_rng(0).uniform(-1, 1, (8, 3)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(tiny(), tmp_path_factory.mktemp("runs"))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def actions(model):
+    return model.predict(OBSERVATIONS, deterministic=True)[0]
+
+
+def test_from_the_newest_checkpoint(finished):
+    before = contents(finished)
+    model = acc_rl.load_model(finished)
+    assert type(model) is acc_rl.ACC
+    assert model.num_timesteps == 500
+    assert model.replay_buffer.full
+    state = Checkpoints(finished / records.CHECKPOINTS).read().state
+    assert model.calibration.clock == 500
+    for name, weights in model.policy.state_dict().items():
+        assert th.equal(weights, state["parameters"]["policy"][name]), name
+    np.testing.assert_array_equal(actions(model), acc_rl.load_policy(finished)(OBSERVATIONS))
+    model.learn(40, reset_num_timesteps=False)
+    assert model.num_timesteps == 540
+    assert model.calibration.clock == 540
+    assert contents(finished) == before
+
+
+def test_from_the_final_policy_where_checkpoints_are_gone(finished, tmp_path):
+    folder = shutil.copytree(finished, tmp_path / finished.name)
+    shutil.rmtree(folder / records.CHECKPOINTS)
+    with pytest.warns(UserWarning, match="has no checkpoint: .* its critics are new"):
+        model = acc_rl.load_model(folder)
+    np.testing.assert_array_equal(actions(model), acc_rl.load_policy(folder)(OBSERVATIONS))
+    assert (model.num_timesteps, model.replay_buffer.size()) == (0, 0)
+    with pytest.raises(AccError, match="has no checkpoint, and a run keeps its critics there alone"):
+        Diagnose(folder).run()
+
+
+def test_diagnose_a_run(finished, tmp_path, capsys):
+    Diagnose(finished, episodes=2, plot=tmp_path / "plot.png").run()
+    assert "(ACC, 400 pairs of 2 episodes on Pendulum-v1)" in capsys.readouterr().out
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+    for wrong in ({"env": "Hopper-v5"}, {"algo": "sac"}):
+        with pytest.raises(AccError, match="is a run of acc on Pendulum-v1: leave --algo and --env out"):
+            Diagnose(finished, **wrong).run()
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(AccError, match=r"spec\.json"):
+        acc_rl.load_model(tmp_path)
+    with pytest.raises(AccError, match="use --env"):
+        Diagnose(tmp_path / "model.zip").run()
