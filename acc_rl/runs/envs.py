@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, MissingExtra
 from acc_rl.runs import metaworld
 from acc_rl.runs.spec import METAWORLD
 
@@ -166,6 +166,12 @@ def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """The task, whose faults are errors of one line"""
     try:
         env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
+    except MissingExtra:
+        raise
+    except gym.error.DependencyNotInstalled as error:
+        if "mujoco" in str(error).lower():
+            raise MissingExtra(f"{env_id} needs MuJoCo: pip install 'acc_rl[mujoco]'") from None
+        raise
     except ImportError as error:
         raise EnvError(f"{env_id} cannot be imported: {' '.join(str(error).split())}") from None
     except (gym.error.Error, AccError):  # which say what is wrong
