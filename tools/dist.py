@@ -1,7 +1,7 @@
 """Build the wheel and the source distribution into dist/, and try both in an environment of their own.
 
-A package index shows the README alone: relative pictures and links would lead nowhere there. So they are built from a copy
-of the package whose README has neither.
+A package index shows the README alone: relative pictures and links would lead nowhere there. So they are built from a
+copy of the package whose README has neither.
 """
 
 from __future__ import annotations
