@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links to files outside docs/, which the site does not have, become their names."""
-    return OUTSIDE.sub(r"`\1`", markdown)
+    folder = Path(page.file.abs_src_path).parent
+
+    def name_or_link(link: re.Match[str]) -> str:
+        return link[0] if (folder / link[2]).resolve().is_relative_to(DOCS) else f"`{link[1]}`"
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)]*)\)", name_or_link, markdown)
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """The plugin for search from the disk loads a script from elsewhere, for browsers that are older than that search."""
+    """The offline plugin loads a script from elsewhere, for a search from the disk: pages are to load nothing."""
     return re.sub(r'<script src="https://[^"]*iframe-worker[^"]*"></script>', "", output)
