@@ -22,9 +22,8 @@ def demo(tmp_path, monkeypatch):
 
 
 def test_the_demo(demo, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys, "argv", ["demo", *["--env", "Pendulum-v1", "--steps", "200", "--out", "out", "--no-video"]]
-    )
+    words = ["--env", "Pendulum-v1", "--steps", "200", "--out", "out", "--no-video"]
+    monkeypatch.setattr(sys, "argv", ["demo", *words])
     demo.main()
     told = capsys.readouterr().out
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000

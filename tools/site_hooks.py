@@ -22,3 +22,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_post_page(output: str, **_: Any) -> str:
     """The offline plugin loads a script from elsewhere, for a search from the disk: pages are to load nothing."""
     return re.sub(r'<script src="https://[^"]*iframe-worker[^"]*"></script>', "", output)
+
+
+on_post_template = on_post_page
