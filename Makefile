@@ -21,7 +21,7 @@ $(READY): $(DEMO)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(DEMO)  ## train ACC on Pendulum-v1 for about two minutes, evaluate it, say where the results are
+demo: $(DEMO)  ## teach a cheetah to run (about four minutes), draw the curves, film it, say what to try next
 	$(BIN)/python examples/demo.py
 
 lint: $(READY)  ## ruff and mypy
@@ -38,7 +38,7 @@ test-slow: $(READY)  ## the long learning runs
 torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
 	$(BIN)/python tests/torture.py --write docs/reliability.md
 
-docs: $(READY)  ## the documentation as a site, in site/
+docs: $(READY)  ## the documentation as a site; then: python3 -m http.server -d site
 	$(BIN)/mkdocs build --strict --quiet
 
 dist: $(READY)  ## wheel and source distribution in dist/, tried in fresh environments

@@ -30,9 +30,10 @@ print("an action:", acc_rl.load_policy(folder)(np.zeros(3, np.float32)))
 
 
 def portable(readme: str) -> str:
-    """Without pictures and their captions, and with the texts of relative links alone"""
+    """Without pictures and their captions, with the texts of relative links alone, installed by name"""
     readme = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n(\n\*[^*]+\*\n)?\n?", "", readme, flags=re.MULTILINE)
-    return re.sub(r"\[([^\]]+)\]\((?!\w+://)[^)]*\)", r"\1", readme)
+    readme = re.sub(r"\[([^\]]+)\]\((?!\w+://)[^)]*\)", r"\1", readme)
+    return re.sub(r"--constraint constraints\.txt ('?)\.", r"\1acc_rl", readme)
 
 
 def build(out: Path) -> None:
