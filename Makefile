@@ -2,20 +2,26 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+DEMO   := $(VENV)/.demo
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow torture lint bench clean
+.PHONY: help demo test test-slow torture lint docs dist compat bench clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# rebuilt only when what is to be installed has changed
-$(READY): pyproject.toml constraints.txt
+# two steps into one environment, each repeated only when what is to be installed has changed:
+# what the demo needs, and what tests and development add
+$(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("acc_rl needs Python >= 3.10, this is " + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mujoco,report,video]'
+	@touch $@
+
+$(READY): $(DEMO)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)  ## train ACC on Pendulum-v1 for about two minutes, evaluate it, say where the results are
+demo: $(DEMO)  ## teach a cheetah to run (about four minutes), draw the curves, film it, say what to try next
 	$(BIN)/python examples/demo.py
 
 lint: $(READY)  ## ruff and mypy
@@ -32,6 +38,15 @@ test-slow: $(READY)  ## the long learning runs
 torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
 	$(BIN)/python tests/torture.py --write docs/reliability.md
 
+docs: $(READY)  ## the documentation as a site; then: python3 -m http.server -d site
+	$(BIN)/mkdocs build --strict --quiet
+
+dist: $(READY)  ## wheel and source distribution in dist/, tried in fresh environments
+	$(BIN)/python tools/dist.py
+
+compat: $(READY)  ## a part of the tests with the oldest and newest SB3, Gymnasium and MuJoCo
+	$(BIN)/python tools/compat.py
+
 # a peer with dependencies of its own, in an environment of its own
 .venv-sbx/.ready:
 	$(PYTHON) -m venv .venv-sbx
@@ -42,4 +57,4 @@ bench: $(READY) .venv-sbx/.ready  ## speed against peers (half an hour); writes 
 	$(BIN)/python benchmarks/run_all.py --sbx .venv-sbx/bin/python
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

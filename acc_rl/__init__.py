@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acc_rl.algos.any_q import AnyQ
-    from acc_rl.algos.discrete import ACCDQN, ACCQRDQN, DQN, QRDQN
+    from acc_rl.algos.discrete import ACCDQN, DQN
+    from acc_rl.algos.qrdqn import ACCQRDQN, QRDQN
     from acc_rl.algos.sac import ACCSAC, SAC
     from acc_rl.algos.td3 import ACCDDPG, ACCTD3, DDPG, TD3
     from acc_rl.algos.tqc import ACC, TQC
@@ -51,7 +52,8 @@ _HOME = {
     **dict.fromkeys(("ACC", "TQC"), "acc_rl.algos.tqc"),
     **dict.fromkeys(("ACCTD3", "TD3", "ACCDDPG", "DDPG"), "acc_rl.algos.td3"),
     **dict.fromkeys(("ACCSAC", "SAC"), "acc_rl.algos.sac"),
-    **dict.fromkeys(("ACCDQN", "DQN", "ACCQRDQN", "QRDQN"), "acc_rl.algos.discrete"),
+    **dict.fromkeys(("ACCDQN", "DQN"), "acc_rl.algos.discrete"),
+    **dict.fromkeys(("ACCQRDQN", "QRDQN"), "acc_rl.algos.qrdqn"),
     **dict.fromkeys(("ACCX", "XMean", "XMin"), "acc_rl.algos.x"),
     "AnyQ": "acc_rl.algos.any_q",
     **dict.fromkeys(("Calibrating", "Constant", "Controller"), "acc_rl.core.controller"),

@@ -1,12 +1,17 @@
 """Pages link to what is there, and docs/design.md names the files that there are."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import acc_rl
+
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "acc_rl"
 DESIGN = (ROOT / "docs" / "design.md").read_text()
 
@@ -48,3 +53,28 @@ def test_the_pictures_name_files_that_are_there():
     for package, *files in named:
         for file in filter(None, files):
             assert (PACKAGE / package / file).exists(), f"{package}/{file}"
+
+
+def test_the_site_has_every_page_and_the_reference_every_public_name():
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r"([\w/]+\.md)$", text.split("\nnav:")[1], flags=re.MULTILINE))
+    assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    reference = " ".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    documented = set(re.findall(r"^::: ([\w.]+)$", reference, flags=re.MULTILINE))
+    assert {f"{home}.{name}" for name, home in acc_rl._HOME.items()} <= documented
+    assert set(acc_rl._HOME) == set(acc_rl.__all__)
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        loaded = re.findall(
+            r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//|<link[^>]* href=\"?(?:https?:)?//", page.read_text()
+        )
+        assert loaded == [], page
+    assert "dropped_per_net" in (tmp_path / "api" / "algorithms.html").read_text()

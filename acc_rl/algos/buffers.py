@@ -14,6 +14,7 @@ from stable_baselines3.common.buffers import BaseBuffer, NStepReplayBuffer, Repl
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
+from acc_rl.algos.transfer import to_device
 from acc_rl.core.episodes import Array, Observations
 
 SHARED = -1
@@ -179,14 +180,15 @@ class SharedReplayBuffer(ReplayBuffer):
         terminated = _flat(self.dones).take(index) * (1 - _flat(self.timeouts).take(index))
         rewards = _flat(self.rewards).take(index).reshape(-1, 1)
         samples = DictReplayBufferSamples if isinstance(obs, dict) else ReplayBufferSamples
-        return samples(
-            observations=self._to_device(self._normalize_obs(obs, env)),
-            actions=self._to_device(_flat(self.actions).take(index, axis=0)),
-            next_observations=self._to_device(self._normalize_obs(next_obs, env)),
+        batch = samples(
+            observations=_on_host(self._normalize_obs(obs, env)),
+            actions=_on_host(_flat(self.actions).take(index, axis=0)),
+            next_observations=_on_host(self._normalize_obs(next_obs, env)),
             # a time limit is not a terminal
-            dones=self._to_device(terminated.astype(np.float32).reshape(-1, 1)),
-            rewards=self._to_device(self._normalize_reward(rewards, env)),
+            dones=_on_host(terminated.astype(np.float32).reshape(-1, 1)),
+            rewards=_on_host(self._normalize_reward(rewards, env)),
         )
+        return to_device(batch, self.device)
 
     def next_of(self, rows: Array, envs: Array) -> dict[str, Array]:
         """The next observations of the transitions in these rows"""
@@ -201,11 +203,6 @@ class SharedReplayBuffer(ReplayBuffer):
 
     def _like_space(self, parts: dict[str, Any]) -> Any:
         return parts if isinstance(self.observation_space, spaces.Dict) else parts[ALONE]
-
-    def _to_device(self, arrays: Any) -> Any:
-        if isinstance(arrays, dict):
-            return {key: self._to_device(array) for key, array in arrays.items()}
-        return th.from_numpy(arrays).to(self.device)  # gathered just now: no copy needed
 
     # --- on disk: transitions by their numbers ---
 
@@ -273,7 +270,10 @@ class SharedNStepReplayBuffer(NStepReplayBuffer, SharedReplayBuffer):
     """With n-step returns"""
 
     def to_torch(self, array: Array, copy: bool = True) -> th.Tensor:
-        return super().to_torch(array, copy=False)
+        return th.from_numpy(array)  # on the host, until the minibatch is whole
+
+    def _get_samples(self, batch_inds: Array, env: VecNormalize | None = None) -> Any:
+        return to_device(super()._get_samples(batch_inds, env), self.device)
 
 
 class _NextObservations:
@@ -312,6 +312,15 @@ def bytes_per_transition(observation_space: spaces.Space[Any], action_space: spa
     """In memory and on disk, without the ends of episodes"""
     tiny = SharedReplayBuffer(1, observation_space, action_space, device="cpu")
     return tiny.nbytes - sum(ends.nbytes for ends in tiny._ends.values())
+
+
+def _on_host(arrays: Any) -> Any:
+    """As tensors that share the memory of what was gathered just now"""
+    return (
+        {key: th.from_numpy(array) for key, array in arrays.items()}
+        if isinstance(arrays, dict)
+        else th.from_numpy(arrays)
+    )
 
 
 def _single(dtype: Any) -> Any:

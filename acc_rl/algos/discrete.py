@@ -1,10 +1,9 @@
-"""Q-learning with discrete actions: DQN and QR-DQN, plain or calibrated by ACC."""
+"""Q-learning with discrete actions: the loop of DQN and QR-DQN, and DQN, plain or calibrated by ACC."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-import sb3_contrib
 import stable_baselines3 as sb3
 import torch as th
 from gymnasium import spaces
@@ -14,8 +13,8 @@ from torch import nn
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import chosen
 from acc_rl.core.settings import BiasSettings
-from acc_rl.nn.head import Head, Law, Quantiles, Scalar
-from acc_rl.nn.knob import Knob, MixWithMin, Truncate
+from acc_rl.nn.head import Head, Law, Scalar
+from acc_rl.nn.knob import Knob, MixWithMin
 
 
 class GreedyQ(Calibrated):
@@ -55,7 +54,7 @@ class GreedyQ(Calibrated):
             batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
             with th.no_grad():
                 target = self.td_target(batch, self.beta)
-            z = _of_actions(self.outputs(batch.observations), batch.actions.long().squeeze(1))
+            z = of_actions(self.outputs(batch.observations), batch.actions.long().squeeze(1))
             loss = self.head.loss(z, target)
             optimizer.zero_grad()
             loss.backward()
@@ -110,40 +109,6 @@ class ACCDQN(DQN):
     default_controller = "acc"
 
 
-class QRDQN(GreedyQ, sb3_contrib.QRDQN):
-    """QR-DQN as sb3-contrib has it; ``bias`` sets when the gap between returns and critic is measured for the log."""
-
-    peer = "qrdqn"
-
-    def make_head(self) -> Head:
-        n_atoms = self.policy_kwargs.get("n_quantiles", 200)
-        return Quantiles(n_atoms, factor=n_atoms)  # QR-DQN sums over its atoms
-
-    def make_knob(self) -> Knob:
-        """As in ACC for continuous actions, d starts at a tenth of the atoms and may reach a fifth"""
-        n_atoms = self.head.n_outputs
-        return Truncate.of(1, n_atoms, d_max=n_atoms / 5, plain=0)
-
-    def next_law(self, obs: PyTorchObs, beta: float) -> Law:
-        """The kept atoms of the greedy action"""
-        z = self.quantile_net_target(obs).permute(2, 0, 1)
-        return self.calibration.target(self.head.law(_of_actions(z, self.head.values(z).argmax(dim=0))), beta)
-
-    def outputs(self, obs: PyTorchObs) -> th.Tensor:
-        return self.quantile_net(obs).permute(2, 0, 1)  # type: ignore[no-any-return]
-
-
-class ACCQRDQN(QRDQN):
-    """QR-DQN whose ``d`` largest target atoms are dropped, d following the recent returns."""
-
-    default_controller = "acc"
-
-    @property
-    def dropped_per_net(self) -> float:
-        """d, how many of the largest target atoms are dropped just now"""
-        return self.calibration.knob.shown(self.beta)
-
-
-def _of_actions(z: th.Tensor, actions: th.Tensor) -> th.Tensor:
+def of_actions(z: th.Tensor, actions: th.Tensor) -> th.Tensor:
     """(n_actions, batch, n_outputs), (batch,) -> (1, batch, n_outputs)"""
     return z[actions, th.arange(z.shape[1], device=z.device)][None]

@@ -52,11 +52,11 @@ class ModelEstimator:
         model: Any = self.model
         n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         if isinstance(model.action_space, spaces.Discrete):
-            return self.greedy_values(obs).argmax(dim=1), th.zeros(n)
+            return self.greedy_values(obs).argmax(dim=1), th.zeros(n, device=model.device)
         if hasattr(model, "ent_coef"):
             actions, log_prob = model.actor.action_log_prob(obs)
             return actions, log_prob
-        return model.actor(obs), th.zeros(n)
+        return model.actor(obs), th.zeros(n, device=model.device)
 
     def greedy_values(self, obs: Any) -> th.Tensor:
         """Q of all discrete actions, (batch, n_actions)"""

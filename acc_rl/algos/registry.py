@@ -57,8 +57,8 @@ _BASE = {
     "ddpg": Entry("td3", "DDPG", "DDPG", controller="fixed"),
     "acc-dqn": Entry("discrete", "ACCDQN", "DQN with the mix of plain and double estimate chosen by ACC"),
     "dqn": Entry("discrete", "DQN", "DQN", controller="fixed"),
-    "acc-qrdqn": Entry("discrete", "ACCQRDQN", "QR-DQN with the number of dropped atoms chosen by ACC"),
-    "qrdqn": Entry("discrete", "QRDQN", "QR-DQN", controller="fixed"),
+    "acc-qrdqn": Entry("qrdqn", "ACCQRDQN", "QR-DQN with the number of dropped atoms chosen by ACC"),
+    "qrdqn": Entry("qrdqn", "QRDQN", "QR-DQN", controller="fixed"),
 }
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import gymnasium as gym
 import numpy as np
 import torch as th
@@ -16,9 +15,12 @@ from stable_baselines3.common.utils import obs_as_tensor
 
 from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.core.episodes import Array, Episodes, join
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
+
+with needs("report", "a diagnosis needs Altair"):  # for its picture
+    import altair as alt
 
 
 @dataclass(frozen=True)

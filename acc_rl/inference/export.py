@@ -15,7 +15,7 @@ from stable_baselines3.common.preprocessing import preprocess_obs
 from torch import nn
 
 from acc_rl.algos.actors import DeterministicActor, GaussianActor
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.inference.policy import Policy
 from acc_rl.nn.head import Law
 from acc_rl.store.files import write_whole
@@ -68,10 +68,9 @@ class _Greedy(nn.Module):
 
 def export_onnx(policy: Policy, path: Path) -> float:
     """Write the file, compare it with torch on 1000 observations, and give the largest difference."""
-    try:
+    with needs("onnx", "export needs ONNX"):
+        import onnx  # noqa: F401, which torch uses
         import onnxruntime
-    except ImportError:
-        raise AccError("export needs ONNX: pip install 'acc_rl[onnx]'") from None
     if path.is_dir():
         raise AccError(f"{path} is a folder: name the file to write")
     if path.suffix != ".onnx":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.store.files import PART
 
 
@@ -58,11 +58,9 @@ def play(
 
 
 def _writer(path: Path, fps: int) -> Any:
-    try:
+    with needs("video", "a video needs ffmpeg"):
         import imageio
         import imageio_ffmpeg  # noqa: F401
-    except ImportError:
-        raise AccError("a video needs ffmpeg: pip install 'acc_rl[video]'") from None
     return imageio.get_writer(path, fps=fps, macro_block_size=1)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import sb3_contrib
-import stable_baselines3 as sb3
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import check_for_correct_spaces
 
@@ -25,18 +24,15 @@ from acc_rl.algos.saved import (
     require_numbers,
 )
 from acc_rl.core.checks import hint
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.runs import envs
 from acc_rl.store.files import read_plain
 
-FOREIGN: Mapping[str, type[OffPolicyAlgorithm]] = {
-    "sac": sb3.SAC,
-    "td3": sb3.TD3,
-    "ddpg": sb3.DDPG,
-    "dqn": sb3.DQN,
-    "tqc": sb3_contrib.TQC,
-    "qrdqn": sb3_contrib.QRDQN,
+FOREIGN: Mapping[str, str] = {
+    **dict.fromkeys(("sac", "td3", "ddpg", "dqn"), "stable_baselines3"),
+    **dict.fromkeys(("tqc", "qrdqn"), "sb3_contrib"),
 }
+"""algorithms of others and the packages that have them"""
 
 
 def load_model(path: Path, algo: str | None, env_id: str, trust_pickle: bool = False) -> OffPolicyAlgorithm:
@@ -58,7 +54,14 @@ def load_model(path: Path, algo: str | None, env_id: str, trust_pickle: bool = F
     with suppress(ValueError):  # weights of a policy of one's own may be more than tensors
         told = algorithms(saved.weights("policy.pth"), saved.data())
     algo = _agreed(path, algo, told)
-    return _load_pickled(saved, FOREIGN[algo], algo, env_id)
+    return _load_pickled(saved, foreign_class(algo), algo, env_id)
+
+
+def foreign_class(algo: str) -> type[OffPolicyAlgorithm]:
+    """The class of that name"""
+    with needs("contrib", f"{algo} is an algorithm of sb3-contrib"):
+        cls: type[OffPolicyAlgorithm] = getattr(import_module(FOREIGN[algo]), algo.upper())
+    return cls
 
 
 def _agreed(path: Path, algo: str | None, told: tuple[str, ...]) -> str:
@@ -81,7 +84,7 @@ def _load_plain(
         fixed, learned = (variables.get(name) for name in ("ent_coef_tensor", "log_ent_coef"))
         arguments: dict[str, Any] = {} if fixed is None else {"ent_coef": fixed.item()}
         policy_kwargs = architecture(algo, weights, env.action_space, data)
-        model: Any = FOREIGN[algo](
+        model: Any = foreign_class(algo)(
             "MlpPolicy", env, buffer_size=1, gamma=data["gamma"], policy_kwargs=policy_kwargs, device="cpu", **arguments
         )
         model.policy.load_state_dict(weights)

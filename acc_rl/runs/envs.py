@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from acc_rl.core.errors import AccError, SettingError
+from acc_rl.core.errors import AccError, MissingExtra, SettingError
 from acc_rl.runs import metaworld
 from acc_rl.runs.spec import METAWORLD
 
@@ -182,6 +182,12 @@ def make(env_id: str, horizon: int | None = None, endless: bool = False, **kwarg
     """The task, whose faults are errors of one line; cut after ``horizon`` steps, or else to end unless ``endless``"""
     try:
         env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
+    except MissingExtra:
+        raise
+    except gym.error.DependencyNotInstalled as error:
+        if "mujoco" in str(error).lower():
+            raise MissingExtra(f"{env_id} needs MuJoCo: pip install 'acc_rl[mujoco]'") from None
+        raise
     except ImportError as error:
         raise EnvError(f"{env_id} cannot be imported: {' '.join(str(error).split())}") from None
     except (gym.error.Error, AccError):  # which say what is wrong

@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium.utils import seeding
 
 from acc_rl.core.checks import hint
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.runs.spec import METAWORLD
 
 LIMIT = 500
@@ -45,10 +45,8 @@ def _task(data: bytes) -> Any:
 
 def make(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """The task with its time limit; ``env.spec`` tells both."""
-    try:
+    with needs("metaworld", f"{env_id} needs Meta-World"):
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
-    except ImportError as error:
-        raise AccError(f"{env_id} needs Meta-World: pip install 'acc_rl[metaworld]' ({error})") from None
     name = env_id.removeprefix(METAWORLD)
     if name not in ALL_V3_ENVIRONMENTS:
         raise AccError(f"unknown task {env_id}; {hint(name, ALL_V3_ENVIRONMENTS, 'tasks are', METAWORLD)}")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ import torch as th
 from gymnasium import spaces
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
-from torch.utils.tensorboard import SummaryWriter
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, MissingExtra
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import (
     DivergenceCallback,
@@ -39,7 +36,6 @@ from acc_rl.runs.resume import CheckpointCallback, Clock
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
-from acc_rl.store.files import require_writable
 from acc_rl.store.lock import exclusive
 from acc_rl.store.policy import nets, policy_arguments, save_policy
 from acc_rl.store.records import Rows
@@ -152,11 +148,9 @@ class _Run:
     def go(self) -> None:
         model, spec, folder = self.model, self.spec, self.folder
         done = self.checkpoints.resume(model)
-        board = _TensorBoard(str(folder / records.TENSORBOARD))
-        model.set_logger(Logger(str(folder), [board, self.writers]))
+        model.set_logger(Logger(str(folder), [*self.tensorboard(done), self.writers]))
         record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
         if done is not None:
-            board.purge(done)
             print_line(self.console, f"{folder}: resuming from step {done}")
         for name in (records.RESULT, records.TRACEBACK):
             (folder / name).unlink(missing_ok=True)
@@ -183,6 +177,15 @@ class _Run:
             if model.env is not None:
                 model.env.close()
         self.finish(first)
+
+    def tensorboard(self, done: int | None) -> list[KVWriter]:
+        """Its events, where it is installed; the records have the same numbers"""
+        try:
+            from acc_rl.runs.tensorboard import Events
+        except MissingExtra as error:
+            print_line(self.console, str(error))
+            return []
+        return [Events(self.folder / records.TENSORBOARD, done)]
 
     def save_policy(self) -> None:
         model = self.model
@@ -281,26 +284,3 @@ class _Rows(KVWriter):
 
     def close(self) -> None:
         pass
-
-
-class _TensorBoard(TensorBoardOutputFormat):
-    """Events after the step where a run resumes are not shown; a disk that is full ends the events, not the run."""
-
-    def purge(self, step: int) -> None:
-        folder = self.writer.log_dir
-        self.writer.close()
-        self.writer = SummaryWriter(folder, purge_step=step + 1)
-
-    def write(self, *args: Any, **kwargs: Any) -> None:
-        if self._is_closed:
-            return
-        require_writable()
-        try:
-            super().write(*args, **kwargs)
-        except OSError as error:
-            warnings.warn(f"TensorBoard's events cannot be written: {error.strerror}", stacklevel=2)
-            self._is_closed = True
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # its folder was removed: what ended the run is to be reported, not this
-            super().close()

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from acc_rl.core.errors import AccError
+from acc_rl.core.errors import AccError, needs
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store.lock import is_locked
 from acc_rl.study.attempts import End, How, Identity
@@ -31,10 +31,8 @@ COUNT = 5.0
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """To the cluster at HOST:PORT, to the one that this machine belongs to (auto), or to a new one here (local)."""
-    try:
+    with needs("ray", "--ray needs Ray"):
         import ray
-    except ImportError as error:
-        raise AccError(f"--ray needs Ray: pip install 'acc_rl[ray]' ({error})") from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     temporary = tempfile.mkdtemp(prefix="acc_ray_") if address == "local" else None

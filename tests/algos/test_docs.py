@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch as th
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from acc_rl import ACCSAC
 from acc_rl.nn.head import Law
@@ -18,6 +19,40 @@ def blocks(page, heading=""):
     text = (DOCS / page).read_text()
     section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
     return re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+
+
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
+ALL = {f"{page.name}-{i}": block for page in PAGES for i, block in enumerate(blocks(page))}
+COMPILED_ALONE = {
+    "getting_started.md-0": "needs a trained run",
+    "rl_zoo.md-0": "needs RL Zoo",
+}
+TINY = 100
+"""env steps"""
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ALL if not name.startswith("extend.md")))
+def test_an_example_runs(name, tmp_path, monkeypatch):
+    """As it stands on its page, but with few steps"""
+    code = compile(ALL[name], name, "exec")
+    if name in COMPILED_ALONE:
+        return
+    learn = OffPolicyAlgorithm.learn
+
+    def short(self, total_timesteps, *args, **kwargs):
+        self.learning_starts = TINY - 10
+        return learn(self, min(total_timesteps, TINY), *args, **kwargs)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(OffPolicyAlgorithm, "learn", short)
+    names = {"__name__": "example"}
+    exec(code, names)
+    if "model" in names:
+        assert names["model"].num_timesteps == TINY
+
+
+def test_the_exceptions_are_there():
+    assert set(COMPILED_ALONE) <= set(ALL)
 
 
 def run(block):

@@ -17,7 +17,7 @@ import torch as th
 from acc_rl.algos.registry import find
 from acc_rl.commands.main import main
 from acc_rl.inference.diagnose import Diagnosis, diagnose
-from acc_rl.inference.saved import FOREIGN, load_model
+from acc_rl.inference.saved import FOREIGN, foreign_class, load_model
 
 
 class Constant(gym.Env):
@@ -52,7 +52,7 @@ for discrete in (False, True):
 def model_that_says(algo, value, cut=True):
     env_id = f"Constant-{algo in ('dqn', 'qrdqn')}-{cut}-v0"
     kwargs = {"ent_coef": 0.1} if algo in ("sac", "tqc") else {}
-    model = FOREIGN[algo](
+    model = foreign_class(algo)(
         "MlpPolicy", gym.make(env_id), policy_kwargs={"net_arch": [8]}, buffer_size=10, seed=0, **kwargs
     )
     nets = {"dqn": "q_net", "qrdqn": "quantile_net"}.get(algo, "critic")
@@ -90,11 +90,11 @@ def test_soft_critics_are_compared_with_soft_returns(algo):
 def test_weights_alone_give_the_same_model(algo, tmp_path):
     env_id = "CartPole-v1" if algo in ("dqn", "qrdqn") else "Pendulum-v1"
     kwargs = {"net_arch": [9, 7], "activation_fn": th.nn.Tanh}
-    model = FOREIGN[algo]("MlpPolicy", env_id, policy_kwargs=kwargs, gamma=0.9, buffer_size=10, seed=3)
+    model = foreign_class(algo)("MlpPolicy", env_id, policy_kwargs=kwargs, gamma=0.9, buffer_size=10, seed=3)
     model.save(tmp_path / "model.zip")
     plain = load_model(tmp_path / "model.zip", None, env_id)
     trusted = load_model(tmp_path / "model.zip", None, env_id, trust_pickle=True)
-    assert type(plain) is type(trusted) is FOREIGN[algo]
+    assert type(plain) is type(trusted) is foreign_class(algo)
     assert plain.gamma == trusted.gamma == 0.9
     results = [diagnose(each, env_id, episodes=2, seed=1) for each in (plain, trusted)]
     for a, b in zip(results[0].estimates, results[1].estimates, strict=True):
@@ -131,7 +131,7 @@ def foreign(tmp_path_factory):
     def save(name, algo, policy_kwargs=None, **settings):
         env_id = "CartPole-v1" if algo in ("dqn", "qrdqn") else "Pendulum-v1"
         policy_kwargs = {"net_arch": [8], **(policy_kwargs or {})}
-        model = FOREIGN[algo]("MlpPolicy", env_id, buffer_size=10, policy_kwargs=policy_kwargs, **settings)
+        model = foreign_class(algo)("MlpPolicy", env_id, buffer_size=10, policy_kwargs=policy_kwargs, **settings)
         model.save(folder / f"{name}.zip")
 
     for algo in FOREIGN:
@@ -158,10 +158,10 @@ TOLD = {
 def test_the_file_tells_the_algorithm(name, trust, foreign):
     path = foreign / f"{name}.zip"
     env_id = "CartPole-v1" if TOLD[name] & {"dqn", "qrdqn"} else "Pendulum-v1"
-    assert type(load_model(path, None, env_id, trust)) in {FOREIGN[algo] for algo in TOLD[name]}
+    assert type(load_model(path, None, env_id, trust)) in {foreign_class(algo) for algo in TOLD[name]}
     for algo in FOREIGN:
         if algo in TOLD[name]:
-            assert type(load_model(path, algo, env_id, trust)) is FOREIGN[algo]
+            assert type(load_model(path, algo, env_id, trust)) is foreign_class(algo)
             continue
         with pytest.raises(ValueError, match=rf"is a .*{min(TOLD[name])}.* model, but --algo is {algo}"):
             load_model(path, algo, env_id, trust)
