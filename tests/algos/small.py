@@ -29,7 +29,7 @@ ALSO = {
     "qrdqn": OWN["acc-qrdqn"],
 }
 """the same with a constant controller"""
-KINDS = {name: REGISTRY[name].module for name in OWN | ALSO}
+KINDS = {name: "discrete" if "dqn" in name else REGISTRY[name].module for name in OWN | ALSO}
 SOFT = [name for name in OWN if KINDS[name] in ("tqc", "sac", "x")]
 CONTINUOUS = [name for name in OWN if KINDS[name] != "discrete"]
 ADAPTIVE = [name for name in OWN if name.startswith("acc")]

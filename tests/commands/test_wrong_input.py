@@ -162,7 +162,7 @@ def test_all_settings_that_are_offered_exist(algo):
     known = accepted(REGISTRY[algo].load())
     assert known <= {"bias", *Settings.__dataclass_fields__}
     assert {"bias", "gamma", "tau", "buffer_size"} <= known
-    soft, discrete = REGISTRY[algo].module in ("tqc", "sac", "x"), REGISTRY[algo].module == "discrete"
+    soft, discrete = REGISTRY[algo].module in ("tqc", "sac", "x"), REGISTRY[algo].module in ("discrete", "qrdqn")
     assert ("use_sde" in known, "ent_coef" in known) == (soft, soft)
     assert ("max_grad_norm" in known, "n_critics" in known) == (discrete, not discrete)
 
