@@ -18,9 +18,10 @@ from acc_rl.nn.knob import Knob, PoolOrMin
 class ACCX(SoftActorCritic):
     """Soft actor-critic, ``Categorical``, ``PoolOrMin``: its pessimism follows the returns of the latest episodes.
 
-    Small nets that learn fast (2x256, learning rate 1e-3) from 3-step returns, flat observations normalised in the
-    policy, rewards scaled so that returns fit into the critics' support. The calibration compares soft returns, bootstrapped at time
-    limits, from the first episodes of the learned policy on. All other arguments are those of SB3's SAC.
+    Small nets that learn fast (2x256, learning rate 1e-3) from 3-step returns, the actor from every second update; flat
+    observations normalised in the policy, rewards scaled so that returns fit into the critics' support. The
+    calibration compares soft returns, bootstrapped at time limits, from the first episodes of the learned policy on.
+    All other arguments are those of SB3's SAC.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -28,7 +29,7 @@ class ACCX(SoftActorCritic):
         "CnnPolicy": XCnnPolicy,
         "MultiInputPolicy": XMultiInputPolicy,
     }
-    default_bias = BiasSettings(returns="soft", tail="bootstrap", start_step=0, warm_up="skip")
+    default_bias = BiasSettings(returns="soft", tail="bootstrap", start_step=0, warm_up="skip", rule="confident")
     default_n_atoms: ClassVar[int] = 101
     default_n_steps: ClassVar[int] = 3
     plain_beta: ClassVar[float] = 0.0
@@ -42,6 +43,7 @@ class ACCX(SoftActorCritic):
         learning_starts: int = 5000,
         n_atoms: int | None = None,
         n_steps: int | None = None,
+        policy_delay: int = 2,
         ent_coef: str | float = "auto_0.1",
         normalize_observations: bool | None = None,
         reward_scaling: bool = True,
@@ -52,7 +54,7 @@ class ACCX(SoftActorCritic):
             normalize_observations = policy == "MlpPolicy" and not kwargs.get("use_sde", False)
         if n_steps is None:  # SB3's buffers of dictionaries, and those of one's own, know one step alone
             n_steps = 1 if policy == "MultiInputPolicy" or kwargs.get("replay_buffer_class") else self.default_n_steps
-        kwargs.update(learning_starts=learning_starts, ent_coef=ent_coef, n_steps=n_steps)
+        kwargs.update(learning_starts=learning_starts, ent_coef=ent_coef, n_steps=n_steps, policy_delay=policy_delay)
         kwargs.update(normalize_observations=normalize_observations, reward_scaling=reward_scaling)
         kwargs["policy_kwargs"] = with_argument(policy_kwargs, "n_atoms", n_atoms, self.default_n_atoms)
         super().__init__(policy, env, learning_rate, **kwargs)

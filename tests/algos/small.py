@@ -6,7 +6,7 @@ import numpy as np
 from acc_rl.algos.registry import REGISTRY
 
 BIAS = {"start_step": 100, "update_interval": 50, "pairs_kept": 300}
-PAPER = {"returns": "plain", "tail": "none", "warm_up": "keep"}
+PAPER = {"returns": "plain", "tail": "none", "warm_up": "keep", "rule": "paper"}
 """for acc-x, whose own defaults are others"""
 COMMON = {"buffer_size": 1000, "learning_starts": 50, "batch_size": 16, "device": "cpu"}
 QUANTILE = {"n_critics": 2, "n_atoms": 7}

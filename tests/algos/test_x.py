@@ -88,7 +88,8 @@ class Reference:
 
 def test_updates_equal_a_plain_reference_in_double_precision(monkeypatch):
     sizes = {"pi": [WIDTH], "qf": [WIDTH, WIDTH]}
-    model = ACCX("MlpPolicy", Shapes(), buffer_size=1, n_atoms=ATOMS, seed=0, policy_kwargs={"net_arch": sizes})
+    kwargs = {"policy_kwargs": {"net_arch": sizes}, "policy_delay": 1}
+    model = ACCX("MlpPolicy", Shapes(), buffer_size=1, n_atoms=ATOMS, seed=0, **kwargs)
     model.set_logger(Logger(None, []))
     reference = Reference(model)
     rng = np.random.default_rng(0)
