@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow torture lint bench clean
+.PHONY: help demo test test-slow torture drop-in lint bench clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -31,6 +31,9 @@ test-slow: $(READY)  ## the long learning runs
 
 torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
 	$(BIN)/python tests/torture.py --write docs/reliability.md
+
+drop-in: $(READY)  ## SB3's and sb3-contrib's tests with our classes (SB3=checkout CONTRIB=checkout); writes docs/from_sb3.md
+	$(BIN)/python tests/drop_in.py --sb3 $(SB3) --contrib $(CONTRIB) --write docs/from_sb3.md
 
 # a peer with dependencies of its own, in an environment of its own
 .venv-sbx/.ready:
