@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow torture lint docs dist compat bench clean
+.PHONY: help demo test test-slow torture drop-in lint docs dist compat bench clean
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -46,6 +46,9 @@ dist: $(READY)  ## wheel and source distribution in dist/, tried in fresh enviro
 
 compat: $(READY)  ## a part of the tests with the oldest and newest SB3, Gymnasium and MuJoCo
 	$(BIN)/python tools/compat.py
+
+drop-in: $(READY)  ## SB3's and sb3-contrib's tests with our classes (SB3=checkout CONTRIB=checkout); writes docs/from_sb3.md
+	$(BIN)/python tests/drop_in.py --sb3 $(SB3) --contrib $(CONTRIB) --write docs/from_sb3.md
 
 # a peer with dependencies of its own, in an environment of its own
 .venv-sbx/.ready:

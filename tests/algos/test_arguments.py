@@ -3,6 +3,8 @@
 import inspect
 
 import pytest
+import sb3_contrib
+import stable_baselines3 as sb3
 from small import DiscretePendulum, ShortPendulum, make
 
 import acc_rl
@@ -67,6 +69,20 @@ def test_a_class_of_ones_own_shows_its_own_argument():
 def test_public_names_are_listed():
     assert dir(acc_rl) == sorted([*acc_rl.__all__, "__version__"])
     assert all(hasattr(acc_rl, name) for name in dir(acc_rl))
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG", "TQC"])
+def test_defaults_that_differ_from_the_peers(name):
+    """as docs/from_sb3.md lists them; all others are the same"""
+    peer = getattr(sb3_contrib if name == "TQC" else sb3, name)
+    ours, theirs = (inspect.signature(cls).parameters for cls in (getattr(acc_rl, name), peer))
+    shared = [key for key in theirs if key in ours and key not in ("policy", "env")]
+    differ = {key for key in shared if ours[key].default != theirs[key].default}
+    assert differ - {"top_quantiles_to_drop_per_net"} == {"learning_starts"} | (
+        {"batch_size"} if name in ("TD3", "DDPG") else set()
+    )
+    assert set(theirs) - set(ours) == {"_init_setup_model"}
+    assert (ours["learning_starts"].default, theirs["learning_starts"].default) == (5000, 100)
 
 
 # --- names of sb3-contrib ---

@@ -70,6 +70,13 @@ def test_value_error_of_sb3s_own_sac(tmp_path, monkeypatch):
     assert '"pairs": 1000' in row
 
 
+def test_swapping_the_import():
+    block, *_ = blocks("from_sb3.md")
+    model = run(block.replace("10_000", "102"))["model"]
+    assert (model.critic.ensemble.n_nets, model.head.n_outputs, model._n_updates) == (2, 25, 2)
+    assert model.dropped_per_net == 2
+
+
 @pytest.mark.parametrize("block", blocks("extend.md"))
 def test_a_part_takes_less_than_30_lines(block):
     assert len(block.splitlines()) < 30
