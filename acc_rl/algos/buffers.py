@@ -187,7 +187,7 @@ class SharedReplayBuffer(ReplayBuffer):
         return found
 
     def _like_space(self, parts: dict[str, Array]) -> Observations:
-        return parts if isinstance(self.observation_space, spaces.Dict) else parts[ALONE]
+        return parts.get(ALONE, parts)
 
     def _to_device(self, arrays: Any) -> Any:
         if isinstance(arrays, dict):

@@ -37,7 +37,7 @@ class _Sample(torch.autograd.Function):
         u = mean + spread
         actions = u.tanh()
         slope = 1 - actions.square()  # da/du
-        if exact:
+        if exact:  # noqa: SIM108
             log_slope = 2 * (math.log(2) - u - torch.nn.functional.softplus(-2 * u))
         else:
             log_slope = (slope + EPS).log()

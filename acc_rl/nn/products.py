@@ -50,7 +50,7 @@ def perceptron(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
             h = torch.baddbmm(bias, weight, h.relu() if i else h)
         return h
     if torch.is_grad_enabled():
-        return _with_gradient(x, *parameters)
+        return _with_gradient(x, parameters[0], parameters)
     return _forward(x, parameters)[1]
 
 
@@ -72,11 +72,11 @@ class _Perceptron(torch.autograd.Function):
     """``perceptron`` for autograd, as one node: what lies between its layers is nobody else's and changed in place.
 
     The gradients of the parameters are added to their ``grad``: autograd itself would make them apart and then add
-    them, one more pass over memory.
+    them, one more pass over memory. So it need not know more of them than the first, ``anchor``.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, parameters: Sequence[Tensor]) -> Tensor:
         inputs, out = _forward(x, parameters)
         ctx.save_for_backward(*inputs, *parameters[::2])
         ctx.slots = [parameter.grad for parameter in parameters]
@@ -84,33 +84,29 @@ class _Perceptron(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        n_layers, (to_input, to_parameters, *_) = len(ctx.slots) // 2, ctx.needs_input_grad
-        inputs, weights = ctx.saved_tensors[:n_layers], ctx.saved_tensors[n_layers:]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
+        saved, n_layers, (to_input, to_parameters, _) = ctx.saved_tensors, len(ctx.slots) // 2, ctx.needs_input_grad
         for layer in reversed(range(n_layers)):
-            x, weight = inputs[layer], weights[layer]
+            x, weight = saved[layer], saved[n_layers + layer]
             if to_parameters:
-                _add_gradients(grad, x, *ctx.slots[2 * layer : 2 * layer + 2])
+                d_weight, d_bias = ctx.slots[2 * layer : 2 * layer + 2]
+                d_bias.add_(grad.sum(2, keepdim=True))
+                if x.dim() == 3:
+                    add_products(d_weight, grad, x.transpose(1, 2))
+                else:  # this way round, because a product with few columns is slow
+                    d_weight.flatten(0, 1).add_(torch.mm(x, grad.flatten(0, 1).t()).t())
+            if layer == 0 and not to_input:
+                return None, None, None
+            grad = _to_input(weight, grad, x.dim() == 2)
             if layer > 0:
-                grad = _to_input(weight, grad)
                 torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-        d_x = None
-        if to_input:
-            shared = inputs[0].dim() == 2
-            d_x = torch.mm(weight.flatten(0, 1).t(), grad.flatten(0, 1)) if shared else _to_input(weight, grad)
-        return d_x, *[None] * len(ctx.slots)
+        return grad, None, None
 
 
-def _add_gradients(grad: Tensor, x: Tensor, d_weight: Tensor, d_bias: Tensor) -> None:
-    d_bias.add_(grad.sum(2, keepdim=True))
-    if x.dim() == 2:
-        # this way round, because a product with few columns is slow
-        d_weight.flatten(0, 1).add_(torch.mm(x, grad.flatten(0, 1).t()).t())
-    else:
-        add_products(d_weight, grad, x.transpose(1, 2))
-
-
-def _to_input(weight: Tensor, grad: Tensor) -> Tensor:
+def _to_input(weight: Tensor, grad: Tensor, shared: bool) -> Tensor:
+    """W^T grad, summed over the nets where they share their input"""
+    if shared:
+        return torch.mm(weight.flatten(0, 1).t(), grad.flatten(0, 1))
     back = weight.transpose(1, 2)
     return back * grad if grad.shape[1] == 1 else products(back, grad)
 
