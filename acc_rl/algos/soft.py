@@ -24,7 +24,7 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        if self.ent_coef_optimizer is not None:
+        if self.log_ent_coef is not None:
             self.ent_coef_optimizer = th.optim.Adam([self.log_ent_coef], self.lr_schedule(1), fused=True)
 
     @property

@@ -96,7 +96,8 @@ def mlp(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[n
     if activation is nn.ReLU:
         return [Linear(*sizes)]  # one node of autograd's, which works in place
     active = Activation(activation)
-    return [each for a, b in pairwise(sizes) for each in (Linear(a, b), active)][:-1]
+    layers: list[Layer] = [each for a, b in pairwise(sizes) for each in (Linear(a, b), active)]
+    return layers[:-1]
 
 
 def layernorm(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
