@@ -60,10 +60,10 @@ def load_model(path: Path, algo: str | None, env_id: str, trust_pickle: bool = F
     if not trust_pickle:
         data, weights = saved.data(), saved.weights("policy.pth")
         return _load_plain(saved, _agreed(path, algo, algorithms(weights, data)), env_id, data, weights)
-    told: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     with suppress(ValueError):  # weights of a policy of one's own may be more than tensors
-        told = algorithms(saved.weights("policy.pth"), saved.data())
-    algo = _agreed(path, algo, told)
+        candidates = algorithms(saved.weights("policy.pth"), saved.data())
+    algo = _agreed(path, algo, candidates)
     return _load_pickled(saved, FOREIGN[algo], algo, env_id)
 
 
@@ -87,13 +87,13 @@ def algorithms(weights: Weights, data: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _agreed(path: Path, algo: str | None, told: tuple[str, ...]) -> str:
+def _agreed(path: Path, algo: str | None, candidates: tuple[str, ...]) -> str:
     """What the user says, if the file says the same or nothing; else what the file says"""
-    if algo is None and not told:
+    if algo is None and not candidates:
         raise AccError(f"{path}: its weights do not tell the algorithm: name it with --algo")
-    if algo is not None and told and algo not in told:
-        raise AccError(f"{path}: is a {' or '.join(told)} model, but --algo is {algo}: leave --algo out")
-    return algo or told[0]
+    if algo is not None and candidates and algo not in candidates:
+        raise AccError(f"{path}: is a {' or '.join(candidates)} model, but --algo is {algo}: leave --algo out")
+    return algo or candidates[0]
 
 
 class _Zip:
@@ -155,7 +155,7 @@ class _Zip:
 def _load_plain(saved: _Zip, algo: str, env_id: str, data: Mapping[str, Any], weights: Weights) -> OffPolicyAlgorithm:
     path = saved.path
     if any("features_extractor" in name for name in weights):
-        raise AccError(f"{path}: its features extractor is only told in pickled code; if you trust it: --trust-pickle")
+        raise AccError(f"{path}: its features extractor is only named in pickled code; if you trust it: --trust-pickle")
     variables = saved.weights("pytorch_variables.pth") if "pytorch_variables.pth" in saved.names else {}
     env = envs.make(env_id)
     try:
@@ -212,7 +212,7 @@ def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> ValueError:
 
 
 def _require_numbers(weights: Weights, size: int) -> None:
-    """Every weight is in the file, none is told by a stride or a shared storage, and all are finite."""
+    """Every weight is in the file, none by a stride or a shared storage, and all are finite."""
     total = sum(each.numel() * each.element_size() for each in weights.values())
     if total > size:
         raise AccError(f"its tensors say they have {total} bytes, but the file has {size}")
@@ -234,7 +234,7 @@ def _layers(weights: Weights, net: str) -> list[tuple[int, ...]]:
 
 
 def _architecture(algo: str, weights: Weights, env: gym.Env[Any, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Sizes of the nets, read off the weights; the activation's name is told in plain text"""
+    """Sizes of the nets, read off the weights; the activation's name is stored in plain text"""
 
     def outputs(net: str) -> list[int]:
         return [shape[0] for shape in _layers(weights, net)]
@@ -258,8 +258,8 @@ def _architecture(algo: str, weights: Weights, env: gym.Env[Any, Any], data: Map
         kwargs |= {"net_arch": {"pi": actor, "qf": hidden}, "n_critics": n_critics}
         if algo == "tqc":
             kwargs["n_quantiles"] = last
-    told = data.get("policy_kwargs")
-    activation = str(told.get("activation_fn", "ReLU")) if isinstance(told, dict) else "ReLU"
+    kwargs = data.get("policy_kwargs")
+    activation = str(kwargs.get("activation_fn", "ReLU")) if isinstance(kwargs, dict) else "ReLU"
     known = [cls for cls in ACTIVATIONS.values() if re.search(rf"\b{cls.__name__}\b", activation)]
     if not known:
         raise AccError(f"activation {activation} is not known here; if you trust the file: --trust-pickle")
