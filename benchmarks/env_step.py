@@ -1,6 +1,9 @@
 """Milliseconds per env step of a whole `learn` on HalfCheetah-v5: env, policy, buffer, training and logging.
 
-Ours against SB3, sb3-contrib and, given the Python of an environment that has it, SBX, all with the same sizes.
+Ours against SB3, sb3-contrib and, given the Python of an environment that has it, SBX, all with the same sizes. ACC-X
+stands beside algorithms of its kind: CrossQ, and SAC with SimBa's nets, with their own sizes; and beside our ACC with
+two critics.
+
 Contestants take turns, each in a process of its own, so that a slow moment of the machine hits each alike; the table
 gives medians and, in brackets, the median of the ratios to ours within a turn.
 
@@ -23,6 +26,7 @@ from typing import Any
 
 QUANTILE_ARCH = {"pi": [256, 256], "qf": [512, 512, 512]}
 STEPS_FIRST = 400  # steps before anything counts: warm-up actions, compilation, threads
+COLUMNS = ("ours", "SB3 or contrib", "SBX", "SBX SimBa", "ACC, N=2")
 CONTESTS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
     "ACC, N=5": {
         "ours": ("acc_rl", "ACC", {"n_critics": 5}),
@@ -32,6 +36,13 @@ CONTESTS: dict[str, dict[str, tuple[str, str, dict[str, Any]]]] = {
         "ours": ("acc_rl", "ACC", {"n_critics": 2}),
         "SB3 or contrib": ("sb3_contrib", "TQC", {"policy_kwargs": {"n_critics": 2, "net_arch": QUANTILE_ARCH}}),
         "SBX": ("sbx", "TQC", {"policy_kwargs": {"n_critics": 2, "net_arch": QUANTILE_ARCH}}),
+    },
+    "ACC-X": {
+        "ours": ("acc_rl", "ACCX", {}),
+        "SB3 or contrib": ("sb3_contrib", "CrossQ", {}),
+        "SBX": ("sbx", "CrossQ", {}),
+        "SBX SimBa": ("sbx", "SAC", {"policy": "SimbaPolicy"}),
+        "ACC, N=2": ("acc_rl", "ACC", {"n_critics": 2}),
     },
     "SAC": {
         "ours": ("acc_rl", "SAC", {}),
@@ -62,7 +73,8 @@ def contestant(contest: str, name: str, threads: int, cpu_time: bool) -> None:
     if noise := settings.pop("noise", None):
         n_actions = env.action_space.shape[0]
         settings["action_noise"] = NormalActionNoise(np.zeros(n_actions), np.full(n_actions, noise))
-    model = getattr(import_module(module), cls)("MlpPolicy", env, seed=0, **settings)
+    policy = settings.pop("policy", "MlpPolicy")
+    model = getattr(import_module(module), cls)(policy, env, seed=0, **settings)
     model.set_logger(Logger(None, []))
     model.learn(STEPS_FIRST)
     clock = time.process_time if cpu_time else time.perf_counter
@@ -78,7 +90,7 @@ def take_turns(contest: str, args: argparse.Namespace) -> dict[str, list[float]]
     """ms per env step of each contestant, one list entry per turn"""
     processes: dict[str, subprocess.Popen[str]] = {}
     for name in CONTESTS[contest]:
-        python = args.sbx if name == "SBX" else sys.executable
+        python = args.sbx if name.startswith("SBX") else sys.executable
         if python is not None:
             command = [python, __file__, "--contestant", contest, name, "--threads", str(args.threads)]
             command += ["--cpu-time"] * args.cpu_time
@@ -121,14 +133,14 @@ def main() -> None:
 
     clock = "CPU time" if args.cpu_time else "wall time"
     table = Table(title=f"ms per env step of learn on HalfCheetah-v5, batch 256, {args.threads} threads, {clock}")
-    for column in ("", "ours", "SB3 or contrib", "SBX"):
+    for column in ("", *COLUMNS):
         table.add_column(column, justify="right" if column else "left")
     console = Console(width=120)
     for contest in CONTESTS:
         if args.only in contest:
             times = take_turns(contest, args)
             cells = []
-            for name in ("ours", "SB3 or contrib", "SBX"):
+            for name in COLUMNS:
                 values = times.get(name)
                 ratio = values and median(value / own for value, own in zip(values, times["ours"], strict=True))
                 cells.append(f"{median(values):.1f} ({ratio:.2f}x)" if values else "-")

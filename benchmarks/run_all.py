@@ -12,6 +12,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import learning
+
 from acc_rl.runs.provenance import cpu_name
 
 HERE = Path(__file__).parent
@@ -30,7 +32,8 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
         ),
         (
             "A whole env step",
-            "Env, policy, buffer, training and logging of `learn`. SBX is SB3 in JAX; its TQC has two critics.",
+            "Env, policy, buffer, training and logging of `learn`. SBX is SB3 in JAX; its TQC has two critics. "
+            "Beside ACC-X stand CrossQ, SAC with SimBa's nets, and ACC with two critics.",
             ["env_step.py", *with_sbx],
         ),
         (
@@ -106,6 +109,7 @@ def main() -> None:
     page += [section(*part) for part in parts(args.sbx)]
     page += ["## Starting", "Best of five.", f"```\n{starts()}\n```"]
     args.write.write_text("\n\n".join(page) + "\n")
+    learning.write_section(args.write, HERE.parent / "results" / "learning.jsonl", minutes=15)  # from its rows alone
     print(f"written: {args.write}")
 
 

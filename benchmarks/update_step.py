@@ -148,6 +148,18 @@ def floor_sac() -> Step:
     return floor([256, 256], 2, 1, [256, 256], 2 * N_ACTIONS)
 
 
+def our_x() -> Step:
+    return algorithm(acc_rl.ACCX)
+
+
+def contrib_crossq() -> Step:
+    return algorithm(sb3_contrib.CrossQ)
+
+
+def floor_x() -> Step:
+    return floor([256, 256], 2, 101, [256, 256], 2 * N_ACTIONS)
+
+
 def our_td3() -> Step:
     return algorithm(acc_rl.TD3)
 
@@ -163,6 +175,7 @@ def floor_td3() -> Step:
 CONTESTS: Mapping[str, Mapping[str, Maker]] = {
     "ACC, N=5 (peer: sb3-contrib TQC)": {"ours": acc_5, "peer": tqc_5, "floor": floor_5},
     "ACC, N=2 (peer: sb3-contrib TQC)": {"ours": acc_2, "peer": tqc_2, "floor": floor_2},
+    "ACC-X (peer: sb3-contrib CrossQ)": {"ours": our_x, "peer": contrib_crossq, "floor": floor_x},
     "SAC (peer: SB3 SAC)": {"ours": our_sac, "peer": sb3_sac, "floor": floor_sac},
     "TD3 (peer: SB3 TD3)": {"ours": our_td3, "peer": sb3_td3, "floor": floor_td3},
 }

@@ -14,6 +14,7 @@ from acc_rl.algos.policies import EnsembleCritic
 from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Law
+from acc_rl.nn.optimizer import step
 from acc_rl.nn.scaling import RewardScale
 
 BOUND = 5.0
@@ -31,7 +32,7 @@ def descend(optimizer: th.optim.Optimizer | None, loss: th.Tensor) -> None:
     assert optimizer is not None
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()
+    step(optimizer)
 
 
 def with_argument(policy_kwargs: dict[str, Any] | None, name: str, given: int | None, default: int) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.policies import BaseModel, BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
@@ -17,7 +17,18 @@ from acc_rl.nn.gaussian import LOG_STD_MAX, LOG_STD_MIN, sample
 from acc_rl.nn.scaling import Normalizer
 
 
-class _Actor(BasePolicy):
+class VectorFeatures(BaseModel):
+    """Mixin for SB3's modules: observations that are vectors of floats already are their own features."""
+
+    def extract_features(self, obs: PyTorchObs, features_extractor: BaseFeaturesExtractor) -> th.Tensor:
+        if type(features_extractor) is FlattenExtractor and type(self.observation_space) is spaces.Box:
+            assert isinstance(obs, th.Tensor)
+            if obs.dim() == 2 and obs.dtype == th.float32:
+                return obs
+        return super().extract_features(obs, features_extractor)
+
+
+class _Actor(VectorFeatures, BasePolicy):
     """pi(s): features, then one net with ``outputs_per_action`` outputs for each dimension of the action."""
 
     outputs_per_action: ClassVar[int]

@@ -202,7 +202,7 @@ class SharedReplayBuffer(ReplayBuffer):
         return found
 
     def _like_space(self, parts: dict[str, Any]) -> Any:
-        return parts if isinstance(self.observation_space, spaces.Dict) else parts[ALONE]
+        return parts.get(ALONE, parts)
 
     # --- on disk: transitions by their numbers ---
 

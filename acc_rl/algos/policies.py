@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.policies import BaseModel, BasePolicy
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_action_dim, get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, FlattenExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
@@ -15,7 +15,7 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import nn
 
-from acc_rl.algos.actors import DeterministicActor, ExactGaussianActor, GaussianActor
+from acc_rl.algos.actors import DeterministicActor, ExactGaussianActor, GaussianActor, VectorFeatures
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.ensemble import MakeNet, make_ensemble
 from acc_rl.nn.scaling import Normalizer
@@ -34,7 +34,7 @@ def nets_of(nets: Nets, part: str) -> str | MakeNet:
     return nets.get(part, "mlp")
 
 
-class EnsembleCritic(BaseModel):
+class EnsembleCritic(VectorFeatures):
     """Z(s, a): ``n_critics`` nets with ``n_outputs`` outputs each."""
 
     features_extractor: BaseFeaturesExtractor

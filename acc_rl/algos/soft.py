@@ -13,6 +13,7 @@ from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend
 from acc_rl.nn.head import Law
+from acc_rl.nn.optimizer import step
 
 
 class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
@@ -33,6 +34,11 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     def policy_value(self, values: th.Tensor) -> th.Tensor:
         """(n_critics, batch) -> (batch,), what the actor maximises"""
         return values.mean(dim=0)
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if self.log_ent_coef is not None:
+            self.ent_coef_optimizer = th.optim.Adam([self.log_ent_coef], self.lr_schedule(1), fused=True)
 
     @property
     def target_interval(self) -> int:
@@ -58,7 +64,8 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
 
     def _copy_batch_norm_stats(self) -> None:
         # as they are, see https://github.com/DLR-RM/stable-baselines3/issues/996
-        polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
+        if self.batch_norm_stats:
+            polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend E[policy_value - alpha * log pi], then move alpha so that the entropy meets its target."""
@@ -82,7 +89,7 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
         excess = (log_prob.mean() + self.target_entropy).reshape(1)
         self.record_metrics({"ent_coef_loss": -self.log_ent_coef * excess})
         self.log_ent_coef.grad = -excess
-        self.ent_coef_optimizer.step()
+        step(self.ent_coef_optimizer)
 
     def largest_bonus(self) -> float:
         """alpha * log(2^n): no distribution on [-1, 1]^n has more entropy"""

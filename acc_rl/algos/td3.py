@@ -94,8 +94,9 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
         loss = -self.head.values(z).mean()
         descend(self.actor.optimizer, loss)
         soft_update(self._actor_target_parameters, self._actor_parameters, self.tau)
-        polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
-        polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
+        if self.critic_batch_norm_stats or self.actor_batch_norm_stats:
+            polyak_update(self.critic_batch_norm_stats, self.critic_batch_norm_stats_target, 1.0)
+            polyak_update(self.actor_batch_norm_stats, self.actor_batch_norm_stats_target, 1.0)
         self.record_metrics({"actor_loss": loss})
 
 

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parse(command, rest).run()
     except (AccError, OSError) as error:
         return complain(str(error))
-    except Stopped as stopped:  # whoever was stopped has said so
+    except Stopped as stopped:  # the command has printed why
         return stopped.exit_code
     except KeyboardInterrupt:
         complain("interrupted")

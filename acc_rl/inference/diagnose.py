@@ -50,7 +50,7 @@ class Diagnosis:
             return f"overestimates by {100 * bias:.0f} % {numbers}"
         if high < 0:
             return f"underestimates by {-100 * bias:.0f} % [{-100 * high:.0f}, {-100 * low:.0f}]"
-        return f"shows no bias that could be told from zero: {100 * bias:+.0f} % {numbers}"
+        return f"shows no bias that differs from zero: {100 * bias:+.0f} % {numbers}"
 
     def draw(self, path: Path, title: str, points: int = 2000) -> None:
         """Q against return, with the line on which a perfect critic lies"""

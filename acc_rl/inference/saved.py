@@ -50,10 +50,10 @@ def load_model(path: Path, algo: str | None, env_id: str, trust_pickle: bool = F
     if not trust_pickle:
         data, weights = saved.data(), saved.weights("policy.pth")
         return _load_plain(saved, _agreed(path, algo, algorithms(weights, data)), env_id, data, weights)
-    told: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
     with suppress(ValueError):  # weights of a policy of one's own may be more than tensors
-        told = algorithms(saved.weights("policy.pth"), saved.data())
-    algo = _agreed(path, algo, told)
+        candidates = algorithms(saved.weights("policy.pth"), saved.data())
+    algo = _agreed(path, algo, candidates)
     return _load_pickled(saved, foreign_class(algo), algo, env_id)
 
 
@@ -64,13 +64,13 @@ def foreign_class(algo: str) -> type[OffPolicyAlgorithm]:
     return cls
 
 
-def _agreed(path: Path, algo: str | None, told: tuple[str, ...]) -> str:
+def _agreed(path: Path, algo: str | None, candidates: tuple[str, ...]) -> str:
     """What the user says, if the file says the same or nothing; else what the file says"""
-    if algo is None and not told:
+    if algo is None and not candidates:
         raise AccError(f"{path}: its weights do not tell the algorithm: name it with --algo")
-    if algo is not None and told and algo not in told:
-        raise AccError(f"{path}: is a {' or '.join(told)} model, but --algo is {algo}: leave --algo out")
-    return algo or told[0]
+    if algo is not None and candidates and algo not in candidates:
+        raise AccError(f"{path}: is a {' or '.join(candidates)} model, but --algo is {algo}: leave --algo out")
+    return algo or candidates[0]
 
 
 def _load_plain(

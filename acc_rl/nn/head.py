@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from acc_rl.nn.losses import quantile_huber_loss
+from acc_rl.nn.losses import ascending, quantile_huber_loss, with_gradient
 
 
 class Law(NamedTuple):
@@ -61,11 +61,14 @@ class Scalar(Head):
         return z.squeeze(-1)
 
     def loss(self, z: Tensor, target: Law) -> Tensor:
-        distance = torch.nn.functional.smooth_l1_loss if self.huber else torch.nn.functional.mse_loss
         n_nets, batch, _ = z.shape
         y = target.mean()  # of shape (batch,), or one per net
         assert y.shape in ((batch,), (n_nets, batch))
-        return (self.factor * n_nets) * distance(z.squeeze(-1), y.expand(n_nets, batch))
+        error = z.detach().squeeze(-1) - y
+        slope = error.clamp(-1, 1) if self.huber else 2 * error
+        loss = slope * (error - 0.5 * slope) if self.huber else error.square()
+        scale = self.factor / batch
+        return with_gradient(z, scale * loss.sum(), (scale * slope)[..., None])
 
 
 class Quantiles(Head):
@@ -81,7 +84,7 @@ class Quantiles(Head):
         assert target.weights is None
         y = target.atoms
         if y.dim() == 3:  # one law per net: all their atoms together
-            y = y.transpose(0, 1).flatten(1).sort().values
+            y = ascending(y.transpose(0, 1).flatten(1))
         loss = quantile_huber_loss(z, y)
         return loss if self.factor == 1 else self.factor * loss
 
@@ -103,7 +106,9 @@ class Categorical(Head):
 
     def loss(self, z: Tensor, target: Law) -> Tensor:
         """Mean over the batch, summed over the nets"""
-        return -(self.project(target) * z.log_softmax(-1)).sum() / z.shape[1]
+        p, log_p, batch = self.project(target), z.detach().log_softmax(-1), z.shape[1]
+        grad = (log_p.exp() * p.sum(-1, keepdim=True) - p) / batch
+        return with_gradient(z, -torch.dot(p.expand_as(log_p).flatten(), log_p.flatten()) / batch, grad)
 
     def project(self, target: Law) -> Tensor:
         """The target's probabilities on the support, of the shape of its weights"""

@@ -12,6 +12,7 @@ from torch import Tensor
 from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
+from acc_rl.nn.losses import ascending
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def truncated(z: Tensor, dropped: float) -> Tensor:
     n_nets, batch, n_atoms = z.shape
     total, count = n_nets * n_atoms, round(dropped * n_nets)
     assert abs(count) < total, f"dropping {dropped} of {n_atoms} atoms per net leaves none"
-    pooled = torch.sort(z.transpose(0, 1).reshape(batch, total)).values
+    pooled = ascending(z.transpose(0, 1).reshape(batch, total))
     return pooled[:, : total - count] if count >= 0 else pooled[:, -count:]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acc_rl.core.errors import SettingError
-from acc_rl.nn.products import affine
+from acc_rl.nn.products import perceptron
 
 
 class Layer(ABC):
@@ -30,19 +30,18 @@ class Layer(ABC):
         """Takes its parameters from the iterator, (n_nets, ...) each"""
 
 
-@dataclass(frozen=True)
 class Linear(Layer):
-    """W x + b, initialised as torch initialises ``nn.Linear``"""
+    """W x + b, or several of them with ReLU between; initialised as torch initialises ``nn.Linear``"""
 
-    n_in: int
-    n_out: int
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = sizes
 
     def initial(self) -> list[Tensor]:
-        linear = nn.Linear(self.n_in, self.n_out)
-        return [linear.weight.detach(), linear.bias.detach()[:, None]]
+        linears = [nn.Linear(n_in, n_out) for n_in, n_out in pairwise(self.sizes)]
+        return [each for linear in linears for each in (linear.weight.detach(), linear.bias.detach()[:, None])]
 
     def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
-        return affine(x, next(parameters), next(parameters))
+        return perceptron(x, list(islice(parameters, 2 * len(self.sizes) - 2)))
 
 
 class Activation(Layer):
@@ -93,9 +92,12 @@ class Residual(Layer):
 
 
 def mlp(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
-    sizes, active = (n_inputs, *hidden), Activation(activation)
-    layers = [each for a, b in pairwise(sizes) for each in (Linear(a, b), active)]
-    return [*layers, Linear(sizes[-1], n_outputs)]
+    sizes = (n_inputs, *hidden, n_outputs)
+    if activation is nn.ReLU:
+        return [Linear(*sizes)]  # one node of autograd's, which works in place
+    active = Activation(activation)
+    layers: list[Layer] = [each for a, b in pairwise(sizes) for each in (Linear(a, b), active)]
+    return layers[:-1]
 
 
 def layernorm(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
@@ -109,8 +111,8 @@ def simba(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type
     """SimBa's trunk: a residual block x + W2 act(W1 LN(x)) of four times the width for each entry of ``hidden``"""
     if not hidden or len(set(hidden)) > 1:
         raise SettingError(f"net_arch is {list(hidden)}, but nets='simba' needs blocks of one width, [256, 256] say")
-    h, active = hidden[0], Activation(activation)
-    blocks = [Residual(LayerNorm(h), Linear(h, 4 * h), active, Linear(4 * h, h)) for _ in hidden]
+    h = hidden[0]
+    blocks = [Residual(LayerNorm(h), *mlp(h, [4 * h], h, activation)) for _ in hidden]
     return [Linear(n_inputs, h), *blocks, LayerNorm(h), Linear(h, n_outputs)]
 
 

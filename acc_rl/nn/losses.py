@@ -5,14 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
+def ascending(x: Tensor) -> Tensor:
+    """Sorted along the last dimension; NaN last"""
+    if x.device.type == "cpu" and not x.requires_grad:
+        return torch.from_numpy(np.sort(x.numpy()))  # vectorised, ten times as fast as torch's
+    return x.sort().values
+
+
+def count_below(y: Tensor, c: Tensor) -> Tensor:
+    """How many entries of each ascending row of ``y`` are below each entry of ``c``: ``torch.searchsorted(y, c)``.
+
+    All entries take the steps of a bisection together, without branches: a third of the time on CPUs.
+    """
+    n = y.shape[1]
+    step = 1 << (n.bit_length() - 1)
+    padded = torch.nn.functional.pad(y, (1, 2 * step - 1 - n), value=torch.inf)  # counted from 1
+    count = (padded[:, step : step + 1] < c).long().mul_(step)
+    while step := step // 2:
+        count.add_(padded.gather(1, count + step) < c, alpha=step)
+    return count
+
+
+def with_gradient(z: Tensor, loss: Tensor, grad: Tensor) -> Tensor:
+    """``loss`` for autograd, its gradient with respect to ``z`` being known"""
+    return _with_gradient(z, loss, grad) if z.requires_grad else loss
+
+
 def quantile_huber_loss(z: Tensor, targets: Tensor) -> Tensor:
     """``quantile_huber(z, targets)[0]``, for autograd"""
-    return _quantile_huber(z, targets)
+    return with_gradient(z, *quantile_huber(z.detach(), targets))
 
 
 def quantile_huber(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,7 +67,7 @@ def quantile_huber(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     tau = (torch.arange(n_atoms, dtype=torch.double, device=z.device) + 0.5).div_(n_atoms).repeat(n_nets)
 
     c = torch.cat((atoms - 1, atoms, atoms + 1), dim=1)
-    below = torch.searchsorted(y, c)
+    below = count_below(y, c)
     sum_1 = torch.nn.functional.pad(y.cumsum(1), (1, 0)).gather(1, below)
     sum_2 = torch.nn.functional.pad(y.square().cumsum(1), (1, 0)).gather(1, below)
     ramp_1 = c * below - sum_1
@@ -54,17 +81,16 @@ def quantile_huber(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return loss.to(z.dtype), grad.to(z.dtype).view(batch, n_nets, n_atoms).transpose(0, 1)
 
 
-class _QuantileHuber(torch.autograd.Function):
+class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor, targets: Tensor) -> Tensor:
-        loss, grad = quantile_huber(z, targets)
+    def forward(ctx: Any, z: Tensor, loss: Tensor, grad: Tensor) -> Tensor:
         ctx.save_for_backward(grad)
-        return loss
+        return loss.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad * ctx.saved_tensors[0], None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return grad * ctx.saved_tensors[0], None, None
 
 
-_quantile_huber: Callable[[Tensor, Tensor], Tensor] = _QuantileHuber.apply
+_with_gradient: Callable[[Tensor, Tensor, Tensor], Tensor] = _WithGradient.apply

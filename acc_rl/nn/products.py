@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,61 +39,76 @@ def add_products(out: Tensor, left: Tensor, right: Tensor) -> None:
             c.addmm_(a, b)
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """W_i x_i + b_i for every net i; an x of two dimensions is shared by all nets."""
-    n_nets, n_out, n_in = weight.shape
-    assert (x.shape[-2], bias.shape) == (n_in, (n_nets, n_out, 1))
+def perceptron(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """W_k relu(... relu(W_1 x + b_1) ...) + b_k for every net; an x of two dimensions is shared by all nets.
+
+    ``parameters`` are W_1, b_1, ..., W_k, b_k. Where they require a gradient their ``grad`` must be there.
+    """
     if torch._C._get_tracing_state() is not None:  # for export: what is written in place leaves no trace
-        return torch.baddbmm(bias, weight, x.expand(n_nets, -1, -1))
+        h = x.expand(len(parameters[0]), -1, -1)
+        for i, (weight, bias) in enumerate(zip(parameters[::2], parameters[1::2], strict=True)):
+            h = torch.baddbmm(bias, weight, h.relu() if i else h)
+        return h
     if torch.is_grad_enabled():
-        if x.dim() == 3 and (x.device.type != "cpu" or 1 < n_out < LARGE / (n_in * x.shape[-1])):
-            return torch.baddbmm(bias, weight, x)  # small products: autograd's own nodes cost less than ours
-        return _with_gradient(x, weight, bias)
-    return _affine(x, weight, bias)
+        return _with_gradient(x, parameters[0], parameters)
+    return _forward(x, parameters)[1]
 
 
-def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if x.dim() == 3:
-        return products(weight, x, bias)
-    # one product serves all nets
-    return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x).view(len(weight), weight.shape[1], -1)
+def _forward(x: Tensor, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The inputs of the layers, and the output"""
+    inputs: list[Tensor] = []
+    for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        inputs.append(x.relu_() if inputs else x)
+        n_nets, n_out, n_in = weight.shape
+        assert (x.shape[-2], bias.shape) == (n_in, (n_nets, n_out, 1))
+        if x.dim() == 3:
+            x = products(weight, x, bias)
+        else:  # one product serves all nets
+            x = torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x).view(n_nets, n_out, -1)
+    return inputs, x
 
 
-class _Affine(torch.autograd.Function):
-    """``affine`` for autograd, with the products in the order that is fastest on CPUs.
+class _Perceptron(torch.autograd.Function):
+    """``perceptron`` for autograd, as one node: what lies between its layers is nobody else's and changed in place.
 
-    The gradients of weight and bias are added to their ``grad`` in place, which must be there: autograd itself would
-    make them apart and then add them, one more pass over memory.
+    The gradients of the parameters are added to their ``grad``: autograd itself would make them apart and then add
+    them, one more pass over memory. So it need not know more of them than the first, ``anchor``.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.slots = weight.grad, bias.grad
-        if x.dim() == 3:
-            return products(weight, x, bias)
-        out = x.new_empty(len(weight), weight.shape[1], x.shape[1])  # not a view, so that it may be changed in place
-        torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x, out=out.flatten(0, 1))
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+        inputs, out = _forward(x, parameters)
+        ctx.save_for_backward(*inputs, *parameters[::2])
+        ctx.slots = [parameter.grad for parameter in parameters]
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
-        x, weight = ctx.saved_tensors
-        if ctx.needs_input_grad[1]:
-            d_weight, d_bias = ctx.slots
-            d_bias.add_(grad.sum(2, keepdim=True))
-            if x.dim() == 2:
-                # this way round, because a product with few columns is slow
-                d_weight.flatten(0, 1).add_(torch.mm(x, grad.flatten(0, 1).t()).t())
-            else:
-                add_products(d_weight, grad, x.transpose(1, 2))
-        if not ctx.needs_input_grad[0]:
-            return None, None, None
-        if x.dim() == 2:
-            return torch.mm(weight.flatten(0, 1).t(), grad.flatten(0, 1)), None, None
-        back = weight.transpose(1, 2)
-        return back * grad if grad.shape[1] == 1 else products(back, grad), None, None
+        saved, n_layers, (to_input, to_parameters, _) = ctx.saved_tensors, len(ctx.slots) // 2, ctx.needs_input_grad
+        for layer in reversed(range(n_layers)):
+            x, weight = saved[layer], saved[n_layers + layer]
+            if to_parameters:
+                d_weight, d_bias = ctx.slots[2 * layer : 2 * layer + 2]
+                d_bias.add_(grad.sum(2, keepdim=True))
+                if x.dim() == 3:
+                    add_products(d_weight, grad, x.transpose(1, 2))
+                else:  # this way round, because a product with few columns is slow
+                    d_weight.flatten(0, 1).add_(torch.mm(x, grad.flatten(0, 1).t()).t())
+            if layer == 0 and not to_input:
+                return None, None, None
+            grad = _to_input(weight, grad, x.dim() == 2)
+            if layer > 0:
+                torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
+        return grad, None, None
 
 
-_with_gradient: Callable[[Tensor, Tensor, Tensor], Tensor] = _Affine.apply
+def _to_input(weight: Tensor, grad: Tensor, shared: bool) -> Tensor:
+    """W^T grad, summed over the nets where they share their input"""
+    if shared:
+        return torch.mm(weight.flatten(0, 1).t(), grad.flatten(0, 1))
+    back = weight.transpose(1, 2)
+    return back * grad if grad.shape[1] == 1 else products(back, grad)
+
+
+_with_gradient: Callable[..., Tensor] = _Perceptron.apply

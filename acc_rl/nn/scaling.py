@@ -32,14 +32,15 @@ class Normalizer(nn.Module):
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
-        """Merge a batch (n, width): Chan's update of mean and variance"""
+        """Merge a batch (n, width): Chan's update of mean and variance, in few calls because each env step makes it"""
         n = len(rows)
-        total = self.count + n
-        delta, share = rows.mean(0) - self.mean, n / total
-        between = delta.square() * (share * (1 - share))
-        self.var.add_(((rows.var(0, correction=0) - self.var) * share + between).float())
-        self.mean.add_((delta * share).float())
-        self.count.copy_(total)
+        share = n / (self.count.item() + n)
+        delta = (rows.mean(0) - self.mean).to(self.mean.dtype)
+        self.var.mul_(1 - share).addcmul_(delta, delta, value=share * (1 - share))
+        if n > 1:
+            self.var.add_(rows.var(0, correction=0), alpha=share)
+        self.mean.add_(delta, alpha=share)
+        self.count.add_(n)
 
 
 class RewardScale:

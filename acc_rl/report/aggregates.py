@@ -116,14 +116,14 @@ def headline(found: Mapping[str, statistics.Estimate], fewest: int) -> str:
     if fewest < 2:
         return f"{best} ends with the highest IQM, {value:.2f}; with one run of a task no interval says how surely."
     reach = [label for label, one in found.items() if label != best and one.high[0] >= low]
-    told = f"{best}, which ends with the highest IQM, {with_interval(value, low, high)}"
+    leader = f"{best}, which ends with the highest IQM, {with_interval(value, low, high)}"
     if len(reach) == len(found) - 1:
-        return f"No difference seen: the intervals of all others overlap that of {told}."
+        return f"No difference seen: the intervals of all others overlap that of {leader}."
     few = " With so few runs that is a hint, not yet a result." if fewest < FEW else ""
     if not reach:
-        return f"Highest: {told}. No other interval reaches it.{few}"
+        return f"Highest: {leader}. No other interval reaches it.{few}"
     below = ", ".join(label for label in found if label != best and label not in reach)
-    return f"No difference seen between {', '.join(reach)} and {told}. Below its interval: {below}.{few}"
+    return f"No difference seen between {', '.join(reach)} and {leader}. Below its interval: {below}.{few}"
 
 
 def profiles(source: Source, flat: Mapping[str, Array], strata: Mapping[str, Any]) -> Figure:

@@ -1,6 +1,6 @@
 """Charts: each one Vega-Lite specification, for the page and for files.
 
-Data stay apart from the specification, as columns. Colours, dashes and markers are told by the algorithm's place in the
+Data stay apart from the specification, as columns. Colours, dashes and markers follow from the algorithm's place in the
 study, so that names are never more than text. Text is drawn in ``currentColor``: it follows the page into the dark.
 """
 
@@ -104,7 +104,7 @@ def span(data: Sequence[Mapping[str, Sequence[Any]]]) -> tuple[float, float]:
 
 
 def short(*columns: Sequence[float | None]) -> str:
-    """How the numbers of an axis are told: all of them whole, in thousands or in millions, by the largest"""
+    """Format of an axis' numbers: all of them whole, in thousands or in millions, by the largest"""
     largest = max((abs(value) for column in columns for value in column if value is not None), default=0.0)
     if largest < 10_000:
         return "format(datum.value, ',~g')"

@@ -165,10 +165,10 @@ def together(studies: Sequence[Study]) -> Study:
     runs, planned, damaged = list[Run](), list[Mapping[str, Any]](), dict[str, str]()
     for name, study in zip(names, studies, strict=True):
         mine = {*study.labels, *(spec["label"] for spec in study.planned)}
-        as_told = {label: f"{label} ({name})" if label in taken else label for label in mine}
-        taken |= set(as_told.values())
-        runs += [replace(run, name=f"{name}/{run.name}", label=as_told[run.label]) for run in study.runs]
-        planned += [{**spec, "label": as_told[spec["label"]]} for spec in study.readable()]
+        renamed = {label: f"{label} ({name})" if label in taken else label for label in mine}
+        taken |= set(renamed.values())
+        runs += [replace(run, name=f"{name}/{run.name}", label=renamed[run.label]) for run in study.runs]
+        planned += [{**spec, "label": renamed[spec["label"]]} for spec in study.readable()]
         damaged |= {f"{name}/{folder}": reason for folder, reason in study.damaged.items()}
     about = [f"{name}: {each}" for name, study in zip(names, studies, strict=True) for each in study.about]
     return Study(" and ".join(names), False, runs, planned, about, damaged)
@@ -181,8 +181,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _about(plan: Mapping[str, Any]) -> list[str]:
     words = {"source": "made from", "scale": "scale of its steps", "created": "created"}
-    told = "; ".join(f"{word} {plan[key]}" for key, word in words.items() if plan.get(key) is not None)
-    return [f"{told[0].upper()}{told[1:]}."] if told else []
+    summary = "; ".join(f"{word} {plan[key]}" for key, word in words.items() if plan.get(key) is not None)
+    return [f"{summary[0].upper()}{summary[1:]}."] if summary else []
 
 
 def _run(folder: Path, cache: Cache) -> Run:

@@ -184,8 +184,8 @@ def plural(count: int, what: str) -> str:
 
 def policy(scripts: Sequence[str], version: str) -> Markup:
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    told = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-    return Markup(told + ("; connect-src 'self'" if version else ""))
+    rules = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    return Markup(rules + ("; connect-src 'self'" if version else ""))
 
 
 def content(source: Source, drawn: Sequence[Figure]) -> Markup:

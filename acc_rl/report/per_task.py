@@ -64,6 +64,6 @@ def panels(source: Source, found: Mapping[str, Data], y: str, **axis: Any) -> li
 def filtered(sizes: Collection[int], wanted: int) -> str:
     if max(sizes, default=1) == 1:
         return "Unfiltered, as there are few rows. "
-    told = " or ".join(map(str, sorted(sizes)))
+    widths = " or ".join(map(str, sorted(sizes)))
     less = "" if set(sizes) == {wanted} else f" (the paper's {wanted}, but at most a tenth of a curve)"
-    return f"Uniform filter of {told} rows{less}. "
+    return f"Uniform filter of {widths} rows{less}. "

@@ -60,11 +60,11 @@ def allowed_hosts(host: str, port: int) -> Callable[[str], bool]:
     rebinding; on another address also that one and, if all are bound, any literal address, but no other name."""
 
     def allowed(header: str) -> bool:
-        name, colon, told = header.rpartition(":")
-        if not colon or not re.fullmatch(r"[0-9]+", told):
-            name, told = header, "80"
+        name, colon, named_port = header.rpartition(":")
+        if not colon or not re.fullmatch(r"[0-9]+", named_port):
+            name, named_port = header, "80"
         name = name.removeprefix("[").removesuffix("]")
-        if told != str(port):
+        if named_port != str(port):
             return False
         if name in LOOPBACK or name == host:
             return True
@@ -80,8 +80,8 @@ def allowed_hosts(host: str, port: int) -> Callable[[str], bool]:
 def trouble(error: Exception) -> bytes:
     """A page that tells the error in one line and asks again"""
     foreseen = isinstance(error, (ValueError, OSError))
-    told = escape(" ".join((str(error) if foreseen else f"{type(error).__name__}: {error}").split()))
-    return f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>{told}</p>\n'.encode()
+    message = escape(" ".join((str(error) if foreseen else f"{type(error).__name__}: {error}").split()))
+    return f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="2"><p>{message}</p>\n'.encode()
 
 
 def server(watcher: Watcher, host: str, port: int) -> ThreadingHTTPServer:

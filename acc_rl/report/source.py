@@ -97,8 +97,8 @@ class Source:
         fewest = min(counts, default=FEW)
         if fewest >= FEW:
             return ""
-        told = f" With {fewest} run{'s' * (fewest > 1)} of a task the intervals are too narrow"
-        return f"{told}: they miss the truth more often than in 5 % of cases."
+        few_runs = f" With {fewest} run{'s' * (fewest > 1)} of a task the intervals are too narrow"
+        return f"{few_runs}: they miss the truth more often than in 5 % of cases."
 
 
 def widest(onto: Array) -> float:

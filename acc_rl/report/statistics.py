@@ -1,7 +1,7 @@
 """Aggregates over runs and tasks with stratified bootstrap intervals.
 
 Scores are (runs, points), NaN where a run has no value; ``strata`` names the task of each run. A resample of n runs is
-told by how often each run was drawn, so that no replicate is ever sorted: IQMs are weighted sums in one fixed order.
+a count of draws for each run, so that no replicate is ever sorted: IQMs are weighted sums in one fixed order.
 """
 
 from __future__ import annotations

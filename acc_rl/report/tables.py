@@ -13,7 +13,7 @@ from acc_rl.report.load import Study, given
 from acc_rl.report.source import Source
 
 LISTED = 12
-"""names told before "and so many more" """
+"""names listed before "and so many more" """
 
 
 def grid_table(study: Study) -> Table:
@@ -66,9 +66,9 @@ def versions_table(study: Study) -> Table:
     """Machine and versions; where runs differ, how many have which"""
     found: dict[str, Counter[str]] = {}
     for run in study.runs:
-        told = run.provenance
-        versions = told.get("versions")
-        facts = {key: told.get(key) for key in ("cpu", "cores", "threads", "git_commit")}
+        about = run.provenance
+        versions = about.get("versions")
+        facts = {key: about.get(key) for key in ("cpu", "cores", "threads", "git_commit")}
         for key, value in {**facts, **(versions if isinstance(versions, dict) else {})}.items():
             found.setdefault(key.replace("git_commit", "commit"), Counter())[str(value or "unknown")[:60]] += 1
     rows = []
@@ -99,35 +99,35 @@ def settings_table(study: Study) -> Table:
 
 def missing(source: Source) -> list[str]:
     """Everything that a complete study would have and this one has not, in sentences"""
-    study, told = source.study, []
+    study, lines = source.study, []
     absent = [f"{spec.get('env')} {spec['label']} seed {spec.get('seed')}" for spec in study.absent()]
     if absent:
-        told.append(f"{_count(absent, 'planned run')} without a folder yet: {_listed(absent)}.")
+        lines.append(f"{_count(absent, 'planned run')} without a folder yet: {_listed(absent)}.")
     if not study.planned and not study.single:
         seeds = {run.seed for run in study.runs}
         there = {(run.task, run.label, run.seed) for run in study.runs}
         holes = [f"{t} {a} seed {s}" for t in study.tasks for a in study.labels for s in sorted(seeds)
                  if (t, a, s) not in there]  # fmt: skip
-        told += [f"No plan in the folder; of the full grid {_count(holes, 'run')} missing: {_listed(holes)}."] * bool(
+        lines += [f"No plan in the folder; of the full grid {_count(holes, 'run')} missing: {_listed(holes)}."] * bool(
             holes
         )
     open_runs = [f"{run.name} (step {run.last_step:,} of {run.steps:,})" for run in study.runs if not run.finished]
     if open_runs:
-        told.append(f"{_count(open_runs, 'run')} not finished: {_listed(open_runs)}.")
+        lines.append(f"{_count(open_runs, 'run')} not finished: {_listed(open_runs)}.")
     if study.damaged:
         broken = [f"{name}: {reason}" for name, reason in study.damaged.items()]
-        told.append(f"{_count(broken, 'folder')} could not be read and left out: {_listed(broken)}.")
+        lines.append(f"{_count(broken, 'folder')} could not be read and left out: {_listed(broken)}.")
     silent = [run.name for run in study.runs if not np.isfinite(run.evaluations["mean_return"]).any()]
     if silent:
-        told.append(f"{_count(silent, 'run')} without an evaluation: {_listed(silent)}.")
+        lines.append(f"{_count(silent, 'run')} without an evaluation: {_listed(silent)}.")
     gaps = _gaps(source)
     if gaps:
-        told.append(
+        lines.append(
             f"{_count(gaps, 'run')} with missing evaluations, which count where they have some: {_listed(gaps)}."
         )
-    told += [f"In {title}: {reason}." for title, reason in source.partial.items()]
-    told += [f"No figure of {title}: {reason}." for title, reason in source.left_out.items()]
-    return told
+    lines += [f"In {title}: {reason}." for title, reason in source.partial.items()]
+    lines += [f"No figure of {title}: {reason}." for title, reason in source.left_out.items()]
+    return lines
 
 
 def _gaps(source: Source) -> list[str]:

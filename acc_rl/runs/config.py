@@ -45,8 +45,8 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
     What is not given is at its default, so a setting that is added later changes no run.
     """
     default = {**records.json_like(RunSpec("Hopper-v5").as_dict()), "env": None}
-    told = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
-    return {key: _given(value) if isinstance(value, dict) else value for key, value in told.items()}
+    present = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
+    return {key: _given(value) if isinstance(value, dict) else value for key, value in present.items()}
 
 
 def _given(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,12 +158,12 @@ class FiniteValues(gym.Wrapper[Any, Any, Any, Any]):
         return np.where(np.isfinite(values), values, 0.0 if good is None else good).astype(values.dtype)
 
     def _tell(self, what: str) -> None:
-        told = f"the environment returned a{'n' if what[0] == 'o' else ''} {what} that is NaN or infinite"
+        message = f"the environment returned a{'n' if what[0] == 'o' else ''} {what} that is NaN or infinite"
         if self.on_fault == "stop":
-            raise EnvError(told)
+            raise EnvError(message)
         self.replaced += 1
         if self.replaced == 1:
-            warnings.warn(f"{told}: it was replaced", stacklevel=3)
+            warnings.warn(f"{message}: it was replaced", stacklevel=3)
 
 
 def _arrays(observation: Any) -> Any:

@@ -103,8 +103,8 @@ class CheckpointCallback(BaseCallback):
             self.clock.before = float(found.manifest["seconds"])
             self.beginning.state = found.state
         except (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-            told = f"{type(error).__name__}: {error}"
-            raise CheckpointError(f"{self.store.folder}: its checkpoint does not fit this run: {told}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise CheckpointError(f"{self.store.folder}: its checkpoint does not fit this run: {reason}") from error
         self.saved = self.resumed = found.step
         self.next = _after(found.step, self.every)
         _warn_of_differences(found)
@@ -164,7 +164,7 @@ class CheckpointCallback(BaseCallback):
                 "versions": versions(),
                 "seconds": self.clock.seconds,
                 **({} if self.spec is None else {"run": identity(self.spec.as_dict())}),
-                "records": {rows.path.name: rows.told() for rows in self.rows},
+                "records": {rows.path.name: rows.fingerprint() for rows in self.rows},
             }
             self.store.write(step, state, self.model.replay_buffer, about)
             self.also()
@@ -209,5 +209,5 @@ def _warn_of_differences(found: Checkpoint) -> None:
     then = {**found.manifest["versions"], "threads": found.manifest["threads"]}
     differ = [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
     if differ:
-        told = ", ".join(differ)
-        warnings.warn(f"resumed, but not bit-identical: {told}", stacklevel=3)
+        reason = ", ".join(differ)
+        warnings.warn(f"resumed, but not bit-identical: {reason}", stacklevel=3)

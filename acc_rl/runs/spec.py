@@ -278,8 +278,8 @@ def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
         value = tuple(map(as_whole, value))
     if value is tyro.MISSING or any(_fits(value, option) for option in options):
         return value
-    told = " or ".join("nothing" if option is NoneType else _told(option) for option in options)
-    raise SettingError(f"{prefix}{name} is {value!r}, but must be {told}")
+    wanted = " or ".join("nothing" if option is NoneType else _wanted(option) for option in options)
+    raise SettingError(f"{prefix}{name} is {value!r}, but must be {wanted}")
 
 
 def as_whole(value: Any) -> Any:
@@ -299,7 +299,7 @@ def _fits(value: Any, option: Any) -> bool:
     return isinstance(value, (int, float) if option is float else option)
 
 
-def _told(option: Any) -> str:
+def _wanted(option: Any) -> str:
     if get_origin(option) is Literal:
         return " or ".join(map(repr, get_args(option)))
     names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}

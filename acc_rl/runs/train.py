@@ -200,11 +200,11 @@ class _Run:
         result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
-        told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
+        shares = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
         ending = f", last evaluation {last['mean_return']:.1f} +- {last['std_return']:.1f}" if last else ""
         print_line(
             self.console,
-            f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}){ending}; "
+            f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({shares}){ending}; "
             f"next: acc eval {self.folder}",
         )
 
@@ -243,7 +243,7 @@ def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEp
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
-    """The names of all settings that the class takes, or hands on to what it is built on"""
+    """The names of all settings that the class takes, or passes to what it is built on"""
     return set(inspect.signature(cls).parameters) & {"bias", *Settings.__dataclass_fields__}
 
 

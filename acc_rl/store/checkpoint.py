@@ -58,10 +58,10 @@ class Checkpoint:
     """all of the replay buffer could be read"""
 
     def fill(self, buffer: SharedReplayBuffer) -> None:
-        told = self.state["replay"]
-        first = told["first"] if self.whole else self.segments[0][0].first if self.segments else told["added"]
+        kept = self.state["replay"]
+        first = kept["first"] if self.whole else self.segments[0][0].first if self.segments else kept["added"]
         parts = [(segment.first, content) for segment, content in self.segments]
-        buffer.load(told["added"], first, parts, told["newest"])
+        buffer.load(kept["added"], first, parts, kept["newest"])
 
 
 class Checkpoints:
@@ -86,8 +86,8 @@ class Checkpoints:
         text, tensors = tree.pack({**state, "replay": newest})
         aside = self.folder / (files.PART + name)
         aside.mkdir()
-        told = {STATE: files.write_flushed(aside / STATE, text), TENSORS: files.write_flushed(aside / TENSORS, tensors)}
-        content = {"schema": SCHEMA, "step": step, **about, "files": told, "segments": [asdict(s) for s in segments]}
+        sums = {STATE: files.write_flushed(aside / STATE, text), TENSORS: files.write_flushed(aside / TENSORS, tensors)}
+        content = {"schema": SCHEMA, "step": step, **about, "files": sums, "segments": [asdict(s) for s in segments]}
         files.write_flushed(aside / MANIFEST, _sealed(content))
         while (self.folder / name).exists():  # damaged, or without what came at the end
             name += "+"
@@ -225,8 +225,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if seal != _seal(content):
         raise DamagedFile(f"{path}: its content has changed (SHA-256 differs)")
     well = isinstance(content.get("step"), int) and isinstance(content.get("segments"), list)
-    told = content.get("files")
-    if not well or not isinstance(told, dict) or not all(isinstance(told.get(name), dict) for name in (STATE, TENSORS)):
+    sums = content.get("files")
+    if not well or not isinstance(sums, dict) or not all(isinstance(sums.get(name), dict) for name in (STATE, TENSORS)):
         raise DamagedFile(f"{path}: step, files or segments are missing")
     return content
 

@@ -64,10 +64,10 @@ def write_flushed(path: Path, content: bytes) -> dict[str, Any]:
 def write_whole(path: Path, content: bytes) -> dict[str, Any]:
     """The whole file or, after a crash, the old one."""
     aside = path.with_name(PART + path.name)
-    told = write_flushed(aside, content)
+    recorded = write_flushed(aside, content)
     os.rename(aside, path)
     fsync_folder(path.parent)
-    return told
+    return recorded
 
 
 def commit_folder(aside: Path, folder: Path) -> None:
@@ -96,11 +96,11 @@ def remove_parts(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def read_checked(path: Path, told: Mapping[str, Any]) -> bytes:
-    """The content, if size and SHA-256 are those that were told when it was written."""
-    size, digest = told.get("bytes"), told.get("sha256")
+def read_checked(path: Path, recorded: Mapping[str, Any]) -> bytes:
+    """The content, if size and SHA-256 are those recorded when it was written."""
+    size, digest = recorded.get("bytes"), recorded.get("sha256")
     if not isinstance(size, int) or not isinstance(digest, str):
-        raise DamagedFile(f"{path}: its size and SHA-256 are not told")
+        raise DamagedFile(f"{path}: its size and SHA-256 are not recorded")
     content = read_plain(path, size)
     if len(content) != size:
         raise DamagedFile(f"{path}: has {len(content)} bytes, not {size}")

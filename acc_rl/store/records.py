@@ -71,15 +71,15 @@ class Rows:
         finally:
             os.close(descriptor)
 
-    def told(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What ``cut`` needs to come back to the rows written so far"""
         return {"bytes": self._size, "sha256": self._hash.hexdigest()}
 
-    def cut(self, told: Mapping[str, Any]) -> None:
+    def cut(self, fingerprint: Mapping[str, Any]) -> None:
         """Remove the rows that were written later."""
         require_writable()
-        content = read_rows(self.path)[: told["bytes"]]
-        if hashlib.sha256(content).hexdigest() != told["sha256"]:
+        content = read_rows(self.path)[: fingerprint["bytes"]]
+        if hashlib.sha256(content).hexdigest() != fingerprint["sha256"]:
             warnings.warn(f"{self.path}: its rows are no longer those that were written", stacklevel=2)
         if self.path.exists():
             os.truncate(self.path, len(content))

@@ -22,7 +22,7 @@ Chart: TypeAlias = alt.VConcatChart
 Z95 = 1.96
 WALK = "walk"
 
-# Okabe and Ito's colours can be told apart with any kind of colour blindness
+# Okabe and Ito's colours can be distinguished with any kind of colour blindness
 COLOURS = {
     "normal": "#0072B2",
     "uniform": "#E69F00",

@@ -22,7 +22,7 @@ SMALL = {
 
 def make(name, env_id, **settings):
     own = {"n_critics": 2} if REGISTRY[name].module == "tqc" else {}
-    return REGISTRY[name].make("MlpPolicy", env_id, seed=0, **SMALL, **own, **settings)
+    return REGISTRY[name].make("MlpPolicy", env_id, seed=0, **{**SMALL, **own, **settings})
 
 
 def learned(model, env_id, goal, within):
@@ -43,6 +43,13 @@ PLAIN = ("tqc", "sac", "td3")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in PLAIN else ()) for n in CONTINUOUS])
 def test_pendulum(name):
     assert learned(make(name, "Pendulum-v1"), "Pendulum-v1", goal=-250, within=10_000)
+
+
+@pytest.mark.parametrize("name", ["sac", pytest.param("tqc", marks=pytest.mark.slow)])
+def test_pendulum_with_simbas_nets(name):
+    arch = {"net_arch": [32], "nets": "simba"}
+    model = make(name, "Pendulum-v1", policy_kwargs=arch)
+    assert learned(model, "Pendulum-v1", goal=-250, within=10_000)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path):
 def test_rows_written_later_are_cut_off(tmp_path):
     rows = records.Rows(tmp_path / "rows.jsonl")
     rows.append({"step": 1})
-    told = rows.told()
+    told = rows.fingerprint()
     rows.append({"step": 2})
     rows.path.write_bytes(rows.path.read_bytes()[:-3])
     again = records.Rows(rows.path)
@@ -71,7 +71,7 @@ def test_rows_written_later_are_cut_off(tmp_path):
 def test_rows_that_were_changed_are_told(tmp_path):
     rows = records.Rows(tmp_path / "rows.jsonl")
     rows.append({"step": 1})
-    told = rows.told()
+    told = rows.fingerprint()
     rows.path.write_bytes(b'{"step": 7}\n')
     with pytest.warns(UserWarning, match=r"rows\.jsonl: its rows are no longer those"):
         rows.cut(told)
@@ -99,7 +99,7 @@ def test_rows_wait_for_a_disk_that_is_full(tmp_path, monkeypatch):
     rows.append(expected[9])
     assert records.read(rows.path) == expected
     rows.flush(sync=True)
-    assert rows.told() == records.Rows(rows.path).told()
+    assert rows.fingerprint() == records.Rows(rows.path).fingerprint()
 
 
 def test_rows_that_were_truncated_are_an_error_and_get_no_hole(tmp_path):
