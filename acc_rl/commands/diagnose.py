@@ -38,7 +38,7 @@ class Diagnose:
     def run(self) -> None:
         from acc_rl.inference.diagnose import diagnose
         from acc_rl.inference.saved import load_model
-        from acc_rl.runs.spec import full_name
+        from acc_rl.runs.tasks import full_name
 
         if self.episodes < 2:
             raise AccError(f"episodes is {self.episodes}, but must be >= 2 for an interval")

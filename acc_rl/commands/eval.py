@@ -30,7 +30,7 @@ class Eval:
         from acc_rl.runs.evaluation import evaluate_task
 
         spec = read_spec(self.run_folder)
-        row = evaluate_task(load_policy(self.run_folder), spec.env, self.episodes, self.seed)
+        row = evaluate_task(load_policy(self.run_folder), spec, self.episodes, self.seed)
         success = f", success {100 * row['success']:.0f} %" if "success" in row else ""
         print(
             f"{spec.env}: return {row['mean_return']:.1f} +- {row['std_return']:.1f} over {self.episodes} episodes "

@@ -32,7 +32,7 @@ class Play:
         from acc_rl.inference.play import play
 
         spec = read_spec(self.run_folder)
-        for number, result in enumerate(play(self.run_folder, spec.env, self.episodes, self.seed, self.video)):
+        for number, result in enumerate(play(self.run_folder, spec, self.episodes, self.seed, self.video)):
             print(f"episode {number}: return {result['return']:.1f}, {result['length']} steps")
         if self.video is not None:
             print(f"video: {self.video}")

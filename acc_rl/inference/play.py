@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from acc_rl.core.errors import AccError
+from acc_rl.runs.spec import RunSpec
 from acc_rl.store.files import PART
 
 
-def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
+def play(folder: Path, task: str | RunSpec, episodes: int, seed: int, video: Path | None) -> Iterator[dict[str, Any]]:
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
     if episodes < 1:
         raise AccError(f"episodes is {episodes}, but must be >= 1")
@@ -32,7 +33,7 @@ def play(folder: Path, env_id: str, episodes: int, seed: int, video: Path | None
     from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
 
     policy = load_policy(folder)
-    env = envs.make(env_id, render_mode="human" if video is None else "rgb_array")
+    env = envs.make(task, render_mode="human" if video is None else "rgb_array")
     # beside the video until it is whole
     part = None if video is None else video.with_name(PART + video.name)
     writer = None if part is None else _writer(part, env.metadata.get("render_fps", 30))

@@ -154,7 +154,8 @@ class EvaluationCallback(BaseCallback):
 
     def _act(self, obs: Any) -> Any:
         self.interrupt()
-        return self.model.predict(obs, deterministic=True)[0]
+        normalizer = self.model.get_vec_normalize_env()
+        return self.model.predict(obs if normalizer is None else normalizer.normalize_obs(obs), deterministic=True)[0]
 
     def state_dict(self) -> dict[str, Any]:
         return {"number": self.number, "next": self.next, "last": self.last}

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from acc_rl.core.errors import AccError
-from acc_rl.runs.spec import RunSpec, from_dict
+from acc_rl.runs.spec import PARTS, RunSpec, from_dict
 from acc_rl.store import records
 from acc_rl.store.files import DamagedFile, read_plain
 
 LARGEST_TOML = 1 << 20
-MAY_CHANGE = ("steps", "threads")
+MAY_CHANGE = ("steps", "threads", "vec")
 """settings of a run that may differ when it resumes"""
 
 
@@ -34,7 +34,7 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     default = {**records.json_like(RunSpec("Hopper-v5").as_dict()), "env": None}
     told = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
-    return {key: _given(value) if isinstance(value, dict) else value for key, value in told.items()}
+    return {key: _given(value) if key in PARTS else value for key, value in told.items()}
 
 
 def _given(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +10,7 @@ import torch as th
 from gymnasium import spaces
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
-from torch.utils.tensorboard import SummaryWriter
+from stable_baselines3.common.logger import Logger
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
@@ -28,18 +22,19 @@ from acc_rl.runs.callbacks import (
     LogCallback,
     OnFault,
     ValueErrorCallback,
-    python_number,
 )
-from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, tidy
+from acc_rl.runs.exactness import wrapper_notice
+from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, run_folder, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
 from acc_rl.runs.preflight import TooLarge, check_resources
 from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
-from acc_rl.runs.resume import CheckpointCallback, Clock
+from acc_rl.runs.resume import CheckpointCallback
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
+from acc_rl.runs.vectors import training_envs
+from acc_rl.runs.writers import RowWriter, TensorBoard
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
-from acc_rl.store.files import require_writable
 from acc_rl.store.lock import exclusive
 from acc_rl.store.policy import nets, policy_arguments, save_policy
 from acc_rl.store.records import Rows
@@ -66,7 +61,7 @@ def train(
     if on_fault not in ("stop", "warn"):
         raise AccError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console(markup=False)
-    folder = Path(out) / spec.name
+    folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
         print_line(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
         return folder
@@ -80,7 +75,7 @@ def train(
     if spec.threads:
         th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
-    envs.check(spec.env)
+    envs.check(spec)
     try:
         model = make_model(spec, on_fault)
     except MemoryError as error:
@@ -122,7 +117,7 @@ class _Run:
         self.spec, self.folder, self.model, self.console = spec, folder, model, console
 
         def make_env() -> envs.FiniteValues:
-            return envs.FiniteValues(envs.make(spec.env), on_fault)
+            return envs.FiniteValues(envs.make(spec), on_fault)
 
         evaluations = folder / records.EVALUATIONS
         self.evaluation = EvaluationCallback(
@@ -138,7 +133,7 @@ class _Run:
         self.checkpoints = CheckpointCallback(
             folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy, spec
         )
-        self.writers = _Rows(training, clock, self.checkpoints.clock)
+        self.writers = RowWriter(training, clock, self.checkpoints.clock)
         self.progress = ProgressCallback(spec.steps, spec.name, self.evaluation, console)
         watched = [DivergenceCallback(spec.log_every, on_fault), log, self.progress]
         value_error = [parts["value_error"]] if spec.value_error else []
@@ -150,12 +145,14 @@ class _Run:
     def go(self) -> None:
         model, spec, folder = self.model, self.spec, self.folder
         done = self.checkpoints.resume(model)
-        board = _TensorBoard(str(folder / records.TENSORBOARD))
+        board = TensorBoard(str(folder / records.TENSORBOARD))
         model.set_logger(Logger(str(folder), [board, self.writers]))
         record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
         if done is not None:
             board.purge(done)
             print_line(self.console, f"{folder}: resuming from step {done}")
+        if notice := wrapper_notice(spec):
+            print_line(self.console, notice)
         for name in (records.RESULT, records.TRACEBACK):
             (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
@@ -214,7 +211,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     for name in arguments:
         if name not in known:
             raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
-    vec_env = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
+    vec_env = training_envs(spec, on_fault, arguments.get("gamma", 0.99))
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
     return entry.load()(
@@ -225,13 +222,6 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
         policy_kwargs=policy_kwargs,
         **arguments,
     )
-
-
-def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
-    env = envs.make(spec.env)
-    # without it the model itself stops at NaN
-    checked = envs.FiniteValues(env, on_fault) if on_fault == "warn" else env
-    return envs.SeededEpisodes(Monitor(checked), spec.seed, index)
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
@@ -262,47 +252,3 @@ def resolved(model: Calibrated) -> dict[str, Any]:
     plain |= nets(model.policy_kwargs)
     net_arch = getattr(model.policy, "net_arch", None)
     return {**dict(sorted(plain.items())), "net_arch": net_arch, "bias": vars(model.bias)}
-
-
-class _Rows(KVWriter):
-    """SB3's log as rows of training.jsonl; what the clock says goes elsewhere, since it differs from run to run."""
-
-    NAMES = {"rollout/ep_rew_mean": "episode_return", "rollout/ep_len_mean": "episode_length"}  # noqa: RUF012
-
-    def __init__(self, rows: Rows, clock_rows: Rows, clock: Clock) -> None:
-        self.rows, self.clock_rows, self.clock = rows, clock_rows, clock
-
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        row = {"step": step}
-        for key, value in sorted(key_values.items()):
-            section, _, name = key.partition("/")
-            if section in ("train", "bias") or key in self.NAMES:
-                row[self.NAMES.get(key, name)] = python_number(value)
-        self.rows.append(row)
-        self.clock_rows.append({"step": step, "seconds": round(self.clock.seconds, 3)})
-
-    def close(self) -> None:
-        pass
-
-
-class _TensorBoard(TensorBoardOutputFormat):
-    """Events after the step where a run resumes are not shown; a disk that is full ends the events, not the run."""
-
-    def purge(self, step: int) -> None:
-        folder = self.writer.log_dir
-        self.writer.close()
-        self.writer = SummaryWriter(folder, purge_step=step + 1)
-
-    def write(self, *args: Any, **kwargs: Any) -> None:
-        if self._is_closed:
-            return
-        require_writable()
-        try:
-            super().write(*args, **kwargs)
-        except OSError as error:
-            warnings.warn(f"TensorBoard's events cannot be written: {error.strerror}", stacklevel=2)
-            self._is_closed = True
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # its folder was removed: what ended the run is to be reported, not this
-            super().close()

@@ -191,3 +191,14 @@ def test_an_env_is_needed(tmp_path, capsys):
 def test_brackets_in_a_path_are_no_markup(capsys):
     print_line(Console(), "o[/x]: done")
     assert capsys.readouterr().out == "o[/x]: done\n"
+
+
+def test_arguments_of_tasks_on_the_command_line(tmp_path):
+    words = ["Pendulum", "--env-kwargs", "g=9.5", "b=true", "s=a=b", "n=null", 'q="3"', "--wrapper", "a:B", "c.d:E"]
+    spec = parse_train([*words, "--time-limit", "50", "--normalize", "--vec", "subproc"]).spec
+    assert spec.env == "Pendulum-v1"
+    assert spec.env_kwargs == {"g": 9.5, "b": True, "s": "a=b", "n": None, "q": "3"}
+    assert (spec.wrapper, spec.time_limit, spec.normalize, spec.vec) == (("a:B", "c.d:E"), 50, True, "subproc")
+    (tmp_path / "run.toml").write_text('env = "Pendulum"\nwrapper = ["a:B"]\n[env_kwargs]\ng = 9.5\n')
+    spec = parse_train(["--config", str(tmp_path / "run.toml"), "--normalize"]).spec
+    assert (spec.env_kwargs, spec.wrapper, spec.normalize) == ({"g": 9.5}, ("a:B",), True)
