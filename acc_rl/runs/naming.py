@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LONG, READABLE, LONGEST = 60, 8, 160
 """a digest stands for differences of more than 60 characters, if they are more than 8 or have more than 160"""
-VARIED = ("env_kwargs", "wrapper", "time_limit", "normalize")
+VARIED = ("env_kwargs", "wrapper", "time_limit", "normalize", "callback")
 """fields of a run beside its settings that are part of the name"""
 
 
@@ -30,7 +30,7 @@ def folder_name(spec: RunSpec, readable: int, longest: int) -> str:
 
 def _of_task(spec: RunSpec) -> list[str]:
     told = [f"env.{key}={_short(value)}" for key, value in spec.env_kwargs.items()]
-    told += [f"wrapper={each.rpartition(':')[2]}" for each in spec.wrapper]
+    told += [f"{name}={each.rpartition(':')[2]}" for name in ("wrapper", "callback") for each in getattr(spec, name)]
     told += [f"time_limit={spec.time_limit}"] * (spec.time_limit is not None)
     told += ["normalize"] * spec.normalize
     return [re.sub(r"[^\w.=+-]", "-", each) for each in told]

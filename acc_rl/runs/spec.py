@@ -201,6 +201,10 @@ class RunSpec:
     """SB3's VecNormalize: observations and rewards by running statistics, which the saved policy has too"""
     vec: Literal["dummy", "subproc"] = "dummy"
     """subproc: each of the n_envs in a process of its own, for slow simulators"""
+    callback: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """class of an SB3 callback that needs no arguments, as module:Class; may be given several times"""
+    stop_at: float | None = None
+    """mean return of an evaluation at which the run ends early"""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
     bias: BiasSettings = field(default_factory=BiasSettings)
 
@@ -241,7 +245,8 @@ RUN: Mapping[str, Allowed] = {
     "seed": ("an integer >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
     "time_limit": COUNT,
     "env_kwargs": ("JSON values by names other than render_mode and max_episode_steps", _is_json),
-    "wrapper": CLASSES,
+    **dict.fromkeys(("wrapper", "callback"), CLASSES),
+    "stop_at": NUMBER,
     "vec": ("'dummy' or 'subproc'", lambda value: value in ("dummy", "subproc")),
     "threads": ("an integer >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
     "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),

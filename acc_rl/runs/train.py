@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,14 @@ from acc_rl.runs.callbacks import (
     EvaluationCallback,
     LogCallback,
     OnFault,
+    Reached,
     ValueErrorCallback,
 )
+from acc_rl.runs.config import has_reached
 from acc_rl.runs.exactness import wrapper_notice
 from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, run_folder, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
+from acc_rl.runs.plugins import make_callbacks
 from acc_rl.runs.preflight import TooLarge, check_resources
 from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
@@ -36,7 +41,7 @@ from acc_rl.runs.writers import RowWriter, TensorBoard
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
 from acc_rl.store.lock import exclusive
-from acc_rl.store.policy import nets, policy_arguments, save_policy
+from acc_rl.store.policy import acting_state, nets, policy_arguments, save_policy, write_policy
 from acc_rl.store.records import Rows
 
 __all__ = ["RunExists", "Stopped", "make_model", "train"]
@@ -63,7 +68,13 @@ def train(
     console = console or Console(markup=False)
     folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
-        print_line(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
+        step = records.read_json(folder / records.RESULT)["step"]
+        done = (
+            f"all {spec.steps} steps are done"
+            if step >= spec.steps
+            else f"stop_at={spec.stop_at:g} was reached at {step}"
+        )
+        print_line(console, f"{folder}: {done}; next: acc eval {folder}")
         return folder
     if not restart:
         Checkpoints(folder / records.CHECKPOINTS).refuse_links()
@@ -75,6 +86,7 @@ def train(
     if spec.threads:
         th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
+    callbacks = make_callbacks(spec)
     envs.check(spec)
     try:
         model = make_model(spec, on_fault)
@@ -91,7 +103,7 @@ def train(
             # first of all, so that whatever a crash leaves is known to be this run
             records.write_json(folder / records.SPEC, spec.as_dict())
         try:
-            _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
+            _Run(spec, folder, model, callbacks, checkpoint_every, on_fault, stop, console).go()
         except Exception as error:
             tidy(error, folder, made, model.num_timesteps)
             if (folder / records.TRACEBACK).exists():
@@ -109,22 +121,32 @@ class _Run:
         spec: RunSpec,
         folder: Path,
         model: Calibrated,
+        own: Mapping[str, BaseCallback],
         checkpoint_every: int,
         on_fault: OnFault,
         stop: StopRequest,
         console: Console,
     ) -> None:
         self.spec, self.folder, self.model, self.console = spec, folder, model, console
+        self.own, self.best_written = list(own.values()), -1
 
         def make_env() -> envs.FiniteValues:
             return envs.FiniteValues(envs.make(spec), on_fault)
 
         evaluations = folder / records.EVALUATIONS
         self.evaluation = EvaluationCallback(
-            evaluations, make_env, spec.eval_every, spec.eval_episodes, spec.seed, stop.raise_if_asked
+            evaluations,
+            make_env,
+            spec.eval_every,
+            spec.eval_episodes,
+            spec.seed,
+            stop.raise_if_asked,
+            partial(acting_state, model),
+            partial(has_reached, spec),
         )
         log = LogCallback(spec.log_every)
         parts: dict[str, Any] = {"evaluation": self.evaluation, "log": log}
+        parts |= {name: each for name, each in own.items() if hasattr(each, "load_state_dict")}
         if spec.value_error:
             parts["value_error"] = ValueErrorCallback(folder / records.VALUE_ERROR)
         training, clock = Rows(folder / records.TRAINING), Rows(folder / records.CLOCK)
@@ -139,7 +161,7 @@ class _Run:
         value_error = [parts["value_error"]] if spec.value_error else []
         self.timed: dict[str, Any] = {"evaluation": self.evaluation, "checkpoints": self.checkpoints}
         self.timed |= {"value error": parts["value_error"]} if spec.value_error else {}
-        order: list[BaseCallback] = [self.evaluation, *watched, *value_error]
+        order: list[BaseCallback] = [self.evaluation, *watched, *value_error, *self.own]
         self.callback = CallbackList([self.checkpoints.beginning, *order, self.checkpoints])
 
     def go(self) -> None:
@@ -157,6 +179,7 @@ class _Run:
             (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
         first = model.num_timesteps
+        reached = False
         try:
             model.learn(
                 spec.steps - first,
@@ -164,8 +187,13 @@ class _Run:
                 log_interval=None,  # type: ignore[arg-type]
                 reset_num_timesteps=done is None,
             )
+        except Reached:
+            reached = True
+            self.checkpoints.save()
+            self.end_own()
         except Stopped:
             self.checkpoints.save()  # an evaluation may have been cut off
+            self.end_own()
             saved = max(self.checkpoints.saved, 0)
             where = "" if saved == model.num_timesteps else f" from step {saved}, the last that could be saved"
             at = f"stopped at step {model.num_timesteps} of {spec.steps}"
@@ -177,23 +205,45 @@ class _Run:
             model.logger.close()
             if model.env is not None:
                 model.env.close()
-        self.finish(first)
+        self.finish(first, reached)
+
+    def end_own(self) -> None:
+        """Where ``learn`` did not come to its end: ours would add rows that an uninterrupted run does not have"""
+        for each in self.own:
+            each.on_training_end()
 
     def save_policy(self) -> None:
+        """The last policy and, in a folder of its own, the best"""
         model = self.model
         description: dict[str, Any] = {"algo": self.spec.algo, "policy": policy_name(model.observation_space)}
         description |= {"settings": self.spec.as_dict()["settings"], "nets": nets(model.policy_kwargs)}
         save_policy(self.folder, model, description)
+        best, folder = self.evaluation.best, self.folder / records.BEST
+        if best is None or best["step"] == self.best_written:
+            return
+        if folder.is_symlink():
+            raise RunExists(f"{folder} is a link: remove it, the best policy of the run is written there")
+        folder.mkdir(exist_ok=True)
+        about = {**description, "step": best["step"], "mean_return": best["mean_return"]}
+        write_policy(folder, model, about, best["weights"], best["normalizer"])
+        self.best_written = best["step"]
 
-    def finish(self, first: int) -> None:
+    def finish(self, first: int, reached: bool) -> None:
         self.save_policy()
         last = self.evaluation.last
         assert last is not None  # the end of training evaluates
         clock = self.checkpoints.clock
         result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
+        best = self.evaluation.best
+        result |= {"best": {key: best[key] for key in ("step", "mean_return")}} if best is not None else {}
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         told = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
+        if reached:
+            at = f"stopped at step {self.model.num_timesteps} of {self.spec.steps}"
+            print_line(self.console, f"{at}: an evaluation has reached stop_at={self.spec.stop_at:g}")
+        elif self.model.num_timesteps < self.spec.steps:
+            print_line(self.console, f"stopped at step {self.model.num_timesteps} of {self.spec.steps} by a callback")
         print_line(
             self.console,
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "

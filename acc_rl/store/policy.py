@@ -81,7 +81,7 @@ def normalizer_to_json(normalizer: VecNormalize) -> dict[str, Any]:
     """Statistics of the observations by key, "" where they are no dictionaries"""
     found = normalizer.obs_rms if isinstance(normalizer.obs_rms, dict) else {"": normalizer.obs_rms}
     statistics = {key: {"mean": each.mean.tolist(), "var": each.var.tolist()} for key, each in found.items()}
-    return {"epsilon": normalizer.epsilon, "clip": normalizer.clip_obs, "statistics": statistics}
+    return {"clip": normalizer.clip_obs, "epsilon": normalizer.epsilon, "statistics": statistics}
 
 
 class ObservationNormalizer:
