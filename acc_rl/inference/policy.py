@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
+from stable_baselines3.common.utils import set_random_seed
 from torch import Tensor
 
 from acc_rl.algos.registry import find
@@ -38,6 +39,11 @@ class Policy:
             observation = self.normalizer(observation)
         # one discrete action is a number, which can be a key, not an array without dimensions
         return self.policy.predict(observation, deterministic=deterministic)[0][()]
+
+    def drawn(self, seed: int) -> Callable[[Any], Any]:
+        """The policy with the actions that it draws, the same for the same seed"""
+        set_random_seed(seed)
+        return lambda observation: self(observation, deterministic=False)
 
 
 def load_policy(folder: Path | str) -> Policy:

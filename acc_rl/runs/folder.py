@@ -53,6 +53,12 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / records.CHECKPOINTS).glob("step-*"))
 
 
+def last_saved(folder: Path) -> int:
+    """The env step of the newest checkpoint, by its name"""
+    names = (path.name.partition("-")[2].rstrip("+") for path in (folder / records.CHECKPOINTS).glob("step-*"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
 def clear(folder: Path, all_of_it: bool) -> None:
     """Remove what the folder holds, or what a run has written there"""
     for path in sorted(folder.iterdir(), key=lambda each: each.name == records.SPEC):  # which says that it is a run's

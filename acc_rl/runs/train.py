@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch as th
-from gymnasium import spaces
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.algos.registry import find
 from acc_rl.core.errors import AccError
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import (
@@ -28,23 +26,27 @@ from acc_rl.runs.callbacks import (
 )
 from acc_rl.runs.config import has_reached
 from acc_rl.runs.exactness import wrapper_notice
-from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, run_folder, tidy
+from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, last_saved, run_folder, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
+from acc_rl.runs.model import accepted, make_model, policy_name, resolved
 from acc_rl.runs.plugins import make_callbacks
 from acc_rl.runs.preflight import TooLarge, check_resources
 from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
 from acc_rl.runs.resume import CheckpointCallback
-from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
-from acc_rl.runs.vectors import training_envs
+from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.speed import forecast, seconds_per_step
+from acc_rl.runs.threads import threads_of, torch_threads
 from acc_rl.runs.writers import RowWriter, TensorBoard
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
 from acc_rl.store.lock import exclusive
-from acc_rl.store.policy import acting_state, nets, policy_arguments, save_policy, write_policy
+from acc_rl.store.policy import acting_state, nets, save_policy, write_policy
 from acc_rl.store.records import Rows
 
-__all__ = ["RunExists", "Stopped", "make_model", "train"]
+__all__ = ["RunExists", "Stopped", "accepted", "make_model", "train"]
+FEW = 10_000
+"""env steps that are not worth a forecast"""
 
 
 def train(
@@ -54,13 +56,17 @@ def train(
     restart: bool = False,
     checkpoint_every: int = 10_000,
     on_fault: OnFault = "stop",
+    seconds: float | None = None,
+    estimate: bool = False,
     console: Console | None = None,
 ) -> Path:
     """Train as ``spec`` says and leave a folder that explains itself.
 
     A folder that holds a part of this run is resumed from its last checkpoint, bit-identical as if it had never
-    stopped. SIGINT and SIGTERM save everything and end with ``Stopped``.
+    stopped. SIGINT and SIGTERM save everything and end with ``Stopped``; so does the end of ``seconds``, where they are
+    given, with ``TimeUp``. ``estimate`` prints how long it will take, from a few seconds of a throw-away copy.
     """
+    started = time.monotonic()
     if checkpoint_every < 1:
         raise AccError(f"checkpoint_every is {checkpoint_every}, but must be an integer >= 1")
     if on_fault not in ("stop", "warn"):
@@ -69,11 +75,7 @@ def train(
     folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
         step = records.read_json(folder / records.RESULT)["step"]
-        done = (
-            f"all {spec.steps} steps are done"
-            if step >= spec.steps
-            else f"stop_at={spec.stop_at:g} was reached at {step}"
-        )
+        done = f"all {spec.steps} steps are done" if step >= spec.steps else f"stop_at={spec.stop_at} was reached"
         print_line(console, f"{folder}: {done}; next: acc eval {folder}")
         return folder
     if not restart:
@@ -83,19 +85,22 @@ def train(
             f"train_freq is {spec.settings.train_freq}, with n_envs {spec.n_envs}, but a run can only be stopped and "
             f"saved between rounds of training: use less, or more checkpoint_every ({checkpoint_every}) and steps"
         )
-    if spec.threads:
-        th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
     callbacks = make_callbacks(spec)
     envs.check(spec)
+    left = spec.steps - (0 if restart else last_saved(folder))
+    told = forecast(spec, left, seconds_per_step(spec, folder)) if estimate and left > FEW else []
     try:
-        model = make_model(spec, on_fault)
+        model = make_model(spec, on_fault)  # which seeds all random streams
     except MemoryError as error:
         raise TooLarge(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
-    check_resources(model, spec.steps, folder)
+    needs = check_resources(model, spec.steps, folder)
+    for line in [*told, *([str(needs)] if told else [])]:
+        print_line(console, line)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder) as free, StopRequest() as stop:
+    deadline = None if seconds is None else started + seconds
+    with exclusive(folder) as free, StopRequest(deadline) as stop, torch_threads(threads_of(spec, folder, model)):
         if not free:
             raise RunExists(f"another process is training in {folder}: wait for it, or end it")
         if restart or not has_checkpoint(folder):  # nothing to go on from
@@ -191,12 +196,12 @@ class _Run:
             reached = True
             self.checkpoints.save()
             self.end_own()
-        except Stopped:
+        except Stopped as stopped:
             self.checkpoints.save()  # an evaluation may have been cut off
             self.end_own()
             saved = max(self.checkpoints.saved, 0)
             where = "" if saved == model.num_timesteps else f" from step {saved}, the last that could be saved"
-            at = f"stopped at step {model.num_timesteps} of {spec.steps}"
+            at = f"{stopped.told} at step {model.num_timesteps} of {spec.steps}"
             print_line(self.console, f"{at}; the same command resumes it{where}")
             raise
         finally:
@@ -249,56 +254,3 @@ class _Run:
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({told}), last evaluation "
             f"{last['mean_return']:.1f} +- {last['std_return']:.1f}; next: acc eval {self.folder}",
         )
-
-
-def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
-    if spec.device.startswith("cuda") and int(spec.device.partition(":")[2] or 0) >= th.cuda.device_count():
-        # SB3 would take the CPU instead and say nothing
-        raise AccError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
-    entry = find(spec.algo)
-    arguments = {**entry.settings, **algorithm_arguments(spec)}
-    known = accepted(entry.load())
-    for name in arguments:
-        if name not in known:
-            raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
-    vec_env = training_envs(spec, on_fault, arguments.get("gamma", 0.99))
-    discrete = isinstance(vec_env.action_space, spaces.Discrete)
-    policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
-    return entry.load()(
-        policy_name(vec_env.observation_space),
-        vec_env,
-        seed=spec.seed,
-        device=spec.device,
-        policy_kwargs=policy_kwargs,
-        **arguments,
-    )
-
-
-def accepted(cls: type[Calibrated]) -> set[str]:
-    """The names of all settings that the class takes, or hands on to what it is built on"""
-    names: set[str] = set()
-    for base in cls.__mro__:
-        if constructor := vars(base).get("__init__"):
-            parameters = inspect.signature(constructor).parameters.values()
-            names |= {each.name for each in parameters}
-            if all(each.kind != each.VAR_KEYWORD for each in parameters):
-                break
-    return names & {"bias", *Settings.__dataclass_fields__}
-
-
-def policy_name(space: spaces.Space[Any]) -> str:
-    if isinstance(space, spaces.Dict):
-        return "MultiInputPolicy"
-    return "CnnPolicy" if isinstance(space, spaces.Box) and len(space.shape) == 3 else "MlpPolicy"
-
-
-def resolved(model: Calibrated) -> dict[str, Any]:
-    """All settings in effect, the defaults among them"""
-    values = {
-        name: getattr(model, name, None) for name in accepted(type(model)) if name not in ("bias", "learning_rate")
-    }
-    plain = {name: value for name, value in values.items() if isinstance(value, (int, float, str, bool))}
-    plain["learning_rate"] = model.lr_schedule(1.0)
-    plain |= nets(model.policy_kwargs)
-    net_arch = getattr(model.policy, "net_arch", None)
-    return {**dict(sorted(plain.items())), "net_arch": net_arch, "bias": vars(model.bias)}
