@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from acc_rl.core.errors import AccError
 from acc_rl.runs.config import read_spec
 from acc_rl.store.records import BEST
 
@@ -37,6 +38,8 @@ class Eval:
     """as JSON, for programs"""
 
     def run(self) -> None:
+        if not self.runs:
+            raise AccError("RUN is missing: name the folder of a run, or several; see acc eval --help")
         rows = [self._evaluated(folder) for folder in self.runs]
         if self.json:
             print(json.dumps(rows, indent=2))

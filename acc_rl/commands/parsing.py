@@ -50,7 +50,7 @@ def with_values(cls: type[Any], arguments: Sequence[str]) -> list[str]:
     return words
 
 
-RULE = r"^ *(?:[╭╰]?─.*|-{5,})$"
+RULE = r"^ *(?:[╭╰]?─.*|-{5,} *)$"
 """a line between two parts of an error as tyro draws it: title, message, help of what is near, where to find more"""
 
 

@@ -188,7 +188,7 @@ class RunSpec:
     value_error: bool = True
     """compare the critic's estimates with the returns that follow"""
     threads: int = 0
-    """threads for torch, 0 for its own choice"""
+    """threads for torch; 0: one for small nets, all cores for large ones, and the same when the run resumes"""
     device: str = "auto"
     """cpu, cuda or auto"""
     env_kwargs: Annotated[dict[str, Any], PAIRS] = field(default_factory=dict)

@@ -37,6 +37,7 @@ from acc_rl.runs.resume import CheckpointCallback
 from acc_rl.runs.spec import RunSpec
 from acc_rl.runs.speed import forecast, seconds_per_step
 from acc_rl.runs.threads import threads_of, torch_threads
+from acc_rl.runs.vectors import processes_live
 from acc_rl.runs.writers import RowWriter, TensorBoard
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
@@ -186,12 +187,13 @@ class _Run:
         first = model.num_timesteps
         reached = False
         try:
-            model.learn(
-                spec.steps - first,
-                callback=self.callback,
-                log_interval=None,  # type: ignore[arg-type]
-                reset_num_timesteps=done is None,
-            )
+            with processes_live(spec):
+                model.learn(
+                    spec.steps - first,
+                    callback=self.callback,
+                    log_interval=None,  # type: ignore[arg-type]
+                    reset_num_timesteps=done is None,
+                )
         except Reached:
             reached = True
             self.checkpoints.save()

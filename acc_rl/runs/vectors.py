@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -45,11 +47,28 @@ class Processes(SubprocVecEnv):
         observations, rewards, dones, infos = super().step_wait()
         return self._as_told(observations), np.asarray(rewards, np.float32), dones, infos
 
+    def close(self) -> None:
+        with suppress(EOFError, OSError):  # of a process that has died; what it has done to the run is reported
+            super().close()
+
     def _as_told(self, observations: Any) -> Any:
         space = self.observation_space
         if isinstance(space, spaces.Dict):
             return {key: np.asarray(each, space[key].dtype) for key, each in observations.items()}
         return np.asarray(observations, space.dtype)
+
+
+@contextmanager
+def processes_live(spec: RunSpec) -> Iterator[None]:
+    """The end of an env's process is an error of one line; the process itself has printed why"""
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        if spec.vec != "subproc":
+            raise
+        raise envs.EnvError(
+            f"{spec.env}: the process of an env has died, see above; --vec dummy may tell more"
+        ) from error
 
 
 def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import multiprocessing
 import os
 import signal
 
@@ -204,6 +205,24 @@ def test_envs_in_processes_give_the_same_run_and_survive_signals_to_the_group(tm
         run(spec, tmp_path / "parts")
     assert len(pids) == 2
     assert digests(run(tiny(**content), tmp_path / "parts")) == whole  # either kind continues the other
+
+
+class Dies(gym.Wrapper):
+    """In a process of its own, at its tenth step"""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 10 and multiprocessing.parent_process() is not None:
+            os._exit(1)
+        return self.env.step(action)
+
+
+def test_a_process_that_dies_is_an_error_of_one_line(tmp_path):
+    spec = tiny(vec="subproc", wrapper=[f"{__name__}:Dies"])
+    with pytest.raises(envs.EnvError, match="Pendulum-v1: the process of an env has died"):
+        run(spec, tmp_path)
 
 
 # --- the same in files ---
