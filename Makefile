@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 READY  := $(VENV)/.ready
 
-.PHONY: help demo test test-slow torture drop-in lint docs dist compat bench clean
+.PHONY: help demo test test-slow test-loggers torture drop-in lint docs dist compat bench clean
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 # two steps into one environment, each repeated only when what is to be installed has changed:
 # what the demo needs, and what tests and development add
@@ -34,6 +34,16 @@ test: lint  ## ruff, mypy and the default tests (under 10 minutes on 2 cores)
 
 test-slow: $(READY)  ## the long learning runs
 	$(BIN)/pytest -m slow
+
+# heavy libraries in an environment of their own, which sees the packages of the project's
+.venv-loggers/.ready: $(READY)
+	$(PYTHON) -m venv .venv-loggers
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > "$$(.venv-loggers/bin/python -c 'import site; print(site.getsitepackages()[0])')/project.pth"
+	.venv-loggers/bin/pip install --quiet --constraint constraints.txt wandb==0.31.0 mlflow-skinny==3.17.2 sqlalchemy alembic
+	@touch $@
+
+test-loggers: .venv-loggers/.ready  ## the examples for Weights & Biases and MLflow, with these libraries
+	.venv-loggers/bin/python -m pytest -n 0 -m loggers tests/loggers
 
 torture: $(READY)  ## kills, failing disks, damage in the large form; writes the table in docs/reliability.md
 	$(BIN)/python tests/torture.py --write docs/reliability.md

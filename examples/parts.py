@@ -1,7 +1,7 @@
 """What each part of acc-x bought: single runs of `acc train`, one row each in results/parts.jsonl.
 
-    python examples/parts.py add runs/Hopper-v5_acc-x_n_steps=3_seed0 --as "3-step returns" --commit 28a300f
-    python examples/parts.py table                                              # the table of docs/modern.md
+python examples/parts.py add runs/Hopper-v5_acc-x_n_steps=3_seed0 --as "3-step returns" --commit 28a300f
+python examples/parts.py table                                              # the table of docs/modern.md
 """
 
 from __future__ import annotations

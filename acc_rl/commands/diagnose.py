@@ -73,7 +73,7 @@ class Diagnose:
 
     def _saved_model(self) -> tuple[OffPolicyAlgorithm, str]:
         from acc_rl.inference.saved import load_model
-        from acc_rl.runs.spec import full_name
+        from acc_rl.runs.tasks import full_name
 
         if self.env is None:
             raise AccError(f"{self.model}: a saved model does not tell its task: use --env")

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import tyro
-
 from acc_rl import __version__
-from acc_rl.commands.parsing import whole_numbers
+from acc_rl.commands.parsing import one_line
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError
 from acc_rl.runs.interrupt import Stopped
@@ -45,9 +43,7 @@ def parse(command: str, arguments: Sequence[str]) -> Any:
     module = import_module(f"acc_rl.commands.{command}")
     if parser := getattr(module, f"parse_{command}", None):
         return parser(arguments)
-    return tyro.cli(
-        getattr(module, command.capitalize()), prog=f"acc {command}", args=list(arguments), registry=whole_numbers()
-    )
+    return one_line(getattr(module, command.capitalize()), f"acc {command}", arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

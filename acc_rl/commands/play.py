@@ -7,22 +7,29 @@ from pathlib import Path
 
 import tyro
 
+from acc_rl.core.errors import AccError
 from acc_rl.runs.config import read_spec
+from acc_rl.store.records import BEST
 
 
 @dataclass(frozen=True)
 class Play:
-    """Watch the policy of a run: in a window, or as a video where there is no screen.
+    """Watch the policy of a run: in a window, or as a video or GIF where there is no screen.
 
     examples:
       acc play runs/Hopper-v5_acc_seed0
       acc play runs/Hopper-v5_acc_seed0 --video hopper.mp4
+      acc play runs/Hopper-v5_acc_seed0 --best --gif hopper.gif
     """
 
     run_folder: tyro.conf.Positional[Path]
     """the run's folder"""
     video: Path | None = None
-    """file to write instead of opening a window"""
+    """file to write instead of opening a window; one that ends in .gif is a GIF"""
+    gif: Path | None = None
+    """GIF to write instead of opening a window"""
+    best: bool = False
+    """the policy of the best evaluation instead of the last one"""
     episodes: int = 1
     """episodes to play"""
     seed: int = 0
@@ -33,10 +40,14 @@ class Play:
     def run(self) -> None:
         from acc_rl.inference.play import play
 
-        spec = read_spec(self.run_folder)
+        if self.video is not None and self.gif is not None:
+            raise AccError(f"video is {self.video} and gif {self.gif}: one of them at a time")
+        if self.gif is not None and self.gif.suffix != ".gif":
+            raise AccError(f"gif is {self.gif}, but must end in .gif: use --video for other formats")
+        spec, file = read_spec(self.run_folder), self.video or self.gif
+        policy = self.run_folder / BEST if self.best else self.run_folder
         horizon = spec.horizon if self.horizon is None else self.horizon
-        played = play(self.run_folder, spec.env, self.episodes, self.seed, self.video, horizon)
-        for number, result in enumerate(played):
+        for number, result in enumerate(play(policy, spec, self.episodes, self.seed, file, horizon)):
             print(f"episode {number}: return {result['return']:.1f}, {result['length']} steps")
-        if self.video is not None:
-            print(f"video: {self.video}")
+        if file is not None:
+            print(f"video: {file}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from acc_rl.commands.parsing import whole_numbers
+from acc_rl.commands.parsing import one_line
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError
 from acc_rl.core.settings import PAPER
@@ -308,5 +308,5 @@ def _plain(console: Console) -> Any:
 def parse_study(arguments: Sequence[str]) -> Any:
     commands = {"status": Status, "failed": Failed, "pack": Pack}
     if arguments and (command := commands.get(arguments[0])):
-        return tyro.cli(command, prog=f"acc study {arguments[0]}", args=list(arguments[1:]), registry=whole_numbers())
-    return tyro.cli(Run, prog="acc study", description=EXAMPLES, args=list(arguments), registry=whole_numbers())
+        return one_line(command, f"acc study {arguments[0]}", arguments[1:])
+    return one_line(Run, "acc study", arguments, description=EXAMPLES)

@@ -19,7 +19,7 @@ from acc_rl.core.errors import AccError, needs
 from acc_rl.inference.policy import Policy
 from acc_rl.nn.head import Law
 from acc_rl.store.files import write_whole
-from acc_rl.store.policy import acting_module
+from acc_rl.store.policy import ObservationNormalizer, acting_module
 
 TRIED = 1000
 """observations on which the file is compared with torch"""
@@ -66,6 +66,22 @@ class _Greedy(nn.Module):
         return q.argmax(dim=1) + self.start
 
 
+class _Normalized(nn.Module):
+    """Observations as the policy was trained on them, computed in double as VecNormalize does"""
+
+    mean: th.Tensor
+    scale: th.Tensor
+
+    def __init__(self, normalizer: ObservationNormalizer) -> None:
+        super().__init__()
+        self.clip = normalizer.clip
+        self.register_buffer("mean", th.as_tensor(normalizer.mean[""]))
+        self.register_buffer("scale", th.as_tensor(normalizer.scale[""]))
+
+    def forward(self, observation: th.Tensor) -> th.Tensor:
+        return ((observation.double() - self.mean) / self.scale).clamp(-self.clip, self.clip).float()
+
+
 def export_onnx(policy: Policy, path: Path) -> float:
     """Write the file, compare it with torch on 1000 observations, and give the largest difference."""
     with needs("onnx", "export needs ONNX"):
@@ -80,12 +96,13 @@ def export_onnx(policy: Policy, path: Path) -> float:
         raise AccError(f"a policy on {space} cannot be exported: only Box observations can")
     discrete = isinstance(policy.policy.action_space, spaces.Discrete)
     module = (_Greedy if discrete else _Acting)(policy.policy).eval()
+    whole = module if policy.normalizer is None else nn.Sequential(_Normalized(policy.normalizer), module).eval()
     example = th.as_tensor(np.stack([space.sample() for _ in range(2)])).float()
     file = io.BytesIO()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), th.no_grad():
         warnings.simplefilter("ignore")  # the exporter warns of its own future
         th.onnx.export(
-            module,
+            whole,
             (example,),
             file,  # type: ignore[arg-type]
             dynamo=False,

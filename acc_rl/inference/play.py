@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from acc_rl.core.errors import AccError, needs
+from acc_rl.runs.spec import RunSpec
 from acc_rl.store.files import PART
+
+GIF_FPS = 25
 
 
 def play(
-    folder: Path, env_id: str, episodes: int, seed: int, video: Path | None, horizon: int | None = None
+    folder: Path, task: str | RunSpec, episodes: int, seed: int, video: Path | None, horizon: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
     if episodes < 1:
@@ -25,7 +28,7 @@ def play(
         and sys.platform == "linux"
         and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     ):
-        raise AccError("there is no screen for a window: use --video FILE.mp4")
+        raise AccError("there is no screen for a window: use --video FILE.mp4 or --gif FILE.gif")
     if video is not None:
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
 
@@ -34,17 +37,20 @@ def play(
     from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
 
     policy = load_policy(folder)
-    env = envs.make(env_id, horizon, render_mode="human" if video is None else "rgb_array")
+    env = envs.make(task, horizon, render_mode="human" if video is None else "rgb_array")
     # beside the video until it is whole
     part = None if video is None else video.with_name(PART + video.name)
-    writer = None if part is None else _writer(part, env.metadata.get("render_fps", 30))
+    fps = env.metadata.get("render_fps", 30)
+    # GIFs know hundredths of a second, and viewers slow down what is faster than that
+    every = max(1, round(fps / GIF_FPS)) if video is not None and video.suffix == ".gif" else 1
+    writer = None if part is None else _writer(part, fps / every)
     try:
         for episode_seed in evaluation_seeds(seed, AFTERWARDS, episodes):
             result: dict[str, Any] = {"return": 0.0, "length": 0}
             for step in play_episodes(policy, [env], [episode_seed]):
                 result["return"] += step.reward
                 result["length"] += 1
-                if writer is not None:
+                if writer is not None and result["length"] % every == 0:
                     writer.append_data(_even(env.render()))
             yield result
         if writer is not None and part is not None and video is not None:
@@ -57,10 +63,12 @@ def play(
             part.unlink(missing_ok=True)
 
 
-def _writer(path: Path, fps: int) -> Any:
+def _writer(path: Path, fps: float) -> Any:
     with needs("video", "a video needs ffmpeg"):
         import imageio
         import imageio_ffmpeg  # noqa: F401
+    if path.suffix == ".gif":
+        return imageio.get_writer(path, duration=1000 / fps, loop=0)
     return imageio.get_writer(path, fps=fps, macro_block_size=1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
+from stable_baselines3.common.utils import set_random_seed
 from torch import Tensor
 
 from acc_rl.algos.registry import find
@@ -19,7 +20,7 @@ from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import AccError
 from acc_rl.store import records
 from acc_rl.store.files import read_plain
-from acc_rl.store.policy import SCHEMA, acting_module, policy_arguments, space_from_json
+from acc_rl.store.policy import SCHEMA, ObservationNormalizer, acting_module, policy_arguments, space_from_json
 
 LARGEST = 1 << 30
 """bytes of a policy's weights"""
@@ -30,12 +31,19 @@ CRITICS = {"n_critics", "n_atoms"}
 class Policy:
     """Observations in, actions out, both as the env knows them; one or a batch."""
 
-    def __init__(self, policy: BasePolicy) -> None:
-        self.policy = policy
+    def __init__(self, policy: BasePolicy, normalizer: ObservationNormalizer | None = None) -> None:
+        self.policy, self.normalizer = policy, normalizer
 
     def __call__(self, observation: Any, deterministic: bool = True) -> Any:
+        if self.normalizer is not None:
+            observation = self.normalizer(observation)
         # one discrete action is a number, which can be a key, not an array without dimensions
         return self.policy.predict(observation, deterministic=deterministic)[0][()]
+
+    def drawn(self, seed: int) -> Callable[[Any], Any]:
+        """The policy with the actions that it draws, the same for the same seed"""
+        set_random_seed(seed)
+        return lambda observation: self(observation, deterministic=False)
 
 
 def load_policy(folder: Path | str) -> Policy:
@@ -56,6 +64,8 @@ def load_policy(folder: Path | str) -> Policy:
         arguments = {**policy_arguments(settings, discrete), **nets}
         policy = policy_class(observations, actions, lambda progress: 0.0, **arguments)
         acting_module(policy).load_state_dict(weights)
+        given = content.get("normalizer")
+        normalizer = None if given is None else ObservationNormalizer(given, observations)
     except (
         ArithmeticError,
         AssertionError,
@@ -68,7 +78,7 @@ def load_policy(folder: Path | str) -> Policy:
         ValueError,
     ) as error:
         raise records.RecordError(f"{folder}: no policy that can be loaded: {error}") from None
-    return Policy(policy)
+    return Policy(policy, normalizer)
 
 
 def _require_sizes(

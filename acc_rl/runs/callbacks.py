@@ -113,6 +113,8 @@ class EvaluationCallback(BaseCallback):
         episodes: int,
         run_seed: int,
         interrupt: Callable[[], None] = lambda: None,
+        snapshot: Callable[[], dict[str, Any]] | None = None,
+        enough: Callable[[Mapping[str, Any]], bool] = lambda row: False,
         discounted: bool = False,
     ) -> None:
         super().__init__()
@@ -122,6 +124,10 @@ class EvaluationCallback(BaseCallback):
         """called at each step of an evaluation; may raise to end it, as if it had not begun"""
         self.discounted = discounted
         """whether discounted and average returns are recorded too"""
+        self.snapshot, self.enough = snapshot, enough
+        """what is kept of the best policy, and whether a row ends training with ``Reached``"""
+        self.best: dict[str, Any] | None = None
+        """step and mean return of the best evaluation, the first of equals, and its snapshot"""
         self.number, self.next = 0, 0
         """evaluations so far, and the env step of the next"""
         self.seconds = 0.0
@@ -132,6 +138,9 @@ class EvaluationCallback(BaseCallback):
         # between training and the next step: what is evaluated is what the steps so far have made of the policy
         if self.episodes and self.model.num_timesteps >= self.next:
             self.evaluate()
+            assert self.last is not None
+            if self.enough(self.last):
+                raise Reached
 
     def _on_step(self) -> bool:
         return True
@@ -157,19 +166,28 @@ class EvaluationCallback(BaseCallback):
         for key in ("mean_return", "std_return", "mean_discounted", "mean_reward", "success"):
             if key in self.last:
                 self.logger.record(f"evaluation/{key}", self.last[key])
+        mean = self.last["mean_return"]
+        if self.snapshot is not None and (self.best is None or mean > self.best["mean_return"]):
+            self.best = {"step": self.model.num_timesteps, "mean_return": mean, **self.snapshot()}
         self.number += 1
         self.next = (self.model.num_timesteps // self.every + 1) * self.every
         self.seconds += time.perf_counter() - start
 
     def _act(self, obs: Any) -> Any:
         self.interrupt()
-        return self.model.predict(obs, deterministic=True)[0]
+        normalizer = self.model.get_vec_normalize_env()
+        return self.model.predict(obs if normalizer is None else normalizer.normalize_obs(obs), deterministic=True)[0]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"number": self.number, "next": self.next, "last": self.last}
+        return {"number": self.number, "next": self.next, "last": self.last, "best": self.best}
 
     def load_state_dict(self, state: Mapping[str, Any], model: OffPolicyAlgorithm) -> None:
         self.number, self.next, self.last = state["number"], state["next"], state["last"]
+        self.best = state.get("best")
+
+
+class Reached(Exception):
+    """An evaluation was good enough."""
 
 
 class LogCallback(BaseCallback):

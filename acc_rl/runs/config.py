@@ -9,12 +9,12 @@ from typing import Any
 
 from acc_rl.core.checks import is_number
 from acc_rl.core.errors import AccError
-from acc_rl.runs.spec import RunSpec, from_dict
+from acc_rl.runs.spec import PARTS, RunSpec, from_dict
 from acc_rl.store import records
 from acc_rl.store.files import DamagedFile, read_plain
 
 LARGEST_TOML = 1 << 20
-MAY_CHANGE = ("steps", "threads")
+MAY_CHANGE = ("steps", "threads", "vec", "stop_at")
 """settings of a run that may differ when it resumes"""
 
 
@@ -46,7 +46,7 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
     """
     default = {**records.json_like(RunSpec("Hopper-v5").as_dict()), "env": None}
     present = {key: content.get(key, value) for key, value in default.items() if key not in MAY_CHANGE}
-    return {key: _given(value) if isinstance(value, dict) else value for key, value in present.items()}
+    return {key: _given(value) if key in PARTS else value for key, value in present.items()}
 
 
 def _given(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,14 @@ def finished(folder: Path, spec: RunSpec) -> bool:
         there, result = records.read_json(folder / records.SPEC), records.read_json(folder / records.RESULT)
     except records.RecordError:
         return False
-    return not differences(there, spec) and there.get("steps") == spec.steps and result.get("step", 0) >= spec.steps
+    done = result.get("step", 0) >= spec.steps or has_reached(spec, result.get("evaluation"))
+    return not differences(there, spec) and there.get("steps") == spec.steps and done
+
+
+def has_reached(spec: RunSpec, evaluation: Any) -> bool:
+    """Whether an evaluation, as a row of its file, is as good as the run is asked to become"""
+    mean = evaluation.get("mean_return") if isinstance(evaluation, Mapping) else None
+    return mean is not None and spec.stop_at is not None and is_number(mean) and bool(mean >= spec.stop_at)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from gymnasium import spaces
 
 from acc_rl.core.errors import AccError, MissingExtra, SettingError
 from acc_rl.runs import metaworld
-from acc_rl.runs.spec import METAWORLD
+from acc_rl.runs.plugins import load_class
+from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.tasks import METAWORLD
 
 TRAINING, EVALUATION = 0, 1
 """streams of seeds: what one uses never touches the other"""
@@ -178,10 +180,25 @@ def _equal(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def make(env_id: str, horizon: int | None = None, endless: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The task, whose faults are errors of one line; cut after ``horizon`` steps, or else to end unless ``endless``"""
+def make(task: str | RunSpec, horizon: int | None = None, endless: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """A task by its id, or as a run has it, with arguments and wrappers; its faults are errors of one line.
+
+    It is cut after ``horizon`` steps, or else must end unless ``endless``.
+    """
+    if horizon is not None and horizon < 1:
+        raise SettingError(f"horizon is {horizon}, but must be an integer >= 1")
+    if isinstance(task, RunSpec):
+        limit = {} if task.time_limit is None else {"max_episode_steps": task.time_limit}
+        env = _wrap(_make(task.env, {**task.env_kwargs, **limit, **kwargs}), task)
+    else:
+        env = _make(task, kwargs)
+    cut = env if horizon is None else gym.wrappers.TimeLimit(env, horizon)
+    return Guarded(cut, task.env if isinstance(task, RunSpec) else task, endless)
+
+
+def _make(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     try:
-        env = (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
+        return (metaworld.make if env_id.startswith(METAWORLD) else gym.make)(env_id, **kwargs)
     except MissingExtra:
         raise
     except gym.error.DependencyNotInstalled as error:
@@ -193,11 +210,17 @@ def make(env_id: str, horizon: int | None = None, endless: bool = False, **kwarg
     except (gym.error.Error, AccError):  # which say what is wrong
         raise
     except Exception as error:
-        raise EnvError(f"{env_id} cannot be made: {_cause(error)}; what it needs: register(..., kwargs=...)") from error
-    if horizon is not None and horizon < 1:
-        raise SettingError(f"horizon is {horizon}, but must be an integer >= 1")
-    cut = env if horizon is None else gym.wrappers.TimeLimit(env, horizon)
-    return Guarded(cut, env_id, endless)
+        raise EnvError(f"{env_id} cannot be made: {_cause(error)}; its arguments: --env-kwargs NAME=VALUE") from error
+
+
+def _wrap(env: gym.Env[Any, Any], task: RunSpec) -> gym.Env[Any, Any]:
+    for name in task.wrapper:
+        wrapper = load_class("wrapper", name, gym.Wrapper)
+        try:
+            env = wrapper(env)
+        except Exception as error:
+            raise EnvError(f"wrapper {name} cannot be put around {task.env}: {_cause(error)}") from error
+    return env
 
 
 def _cause(error: Exception) -> str:
@@ -228,7 +251,7 @@ class Guarded(gym.Wrapper[Any, Any, Any, Any]):
         if self.length > LONGEST and not self.limited:
             raise EnvError(
                 f"{self.env_id} has no time limit, and an episode has not ended after {LONGEST} steps: "
-                "use --horizon N if it never ends, or gymnasium.register(..., max_episode_steps=1000)"
+                "give it one with --time-limit 1000, or use --horizon N if it never ends"
             )
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -250,11 +273,11 @@ def _wrappers(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any
         env = env.env
 
 
-def check(env_id: str) -> None:
+def check(task: RunSpec) -> None:
     """Whether the task can be made, learned, reset, stepped and closed: better to know before a run is set up"""
-    env = make(env_id)
+    env = make(task, endless=task.horizon is not None)
     try:
-        _check_spaces(env_id, env.observation_space, env.action_space)
+        _check_spaces(task.env, env.observation_space, env.action_space)
         env.action_space.seed(0)
         env.reset(seed=0)
         env.step(env.action_space.sample())

@@ -12,6 +12,7 @@ import numpy as np
 from acc_rl.core.episodes import join
 from acc_rl.core.errors import SettingError
 from acc_rl.runs.envs import EVALUATION, episode_seed, make
+from acc_rl.runs.spec import RunSpec
 
 Act = Callable[[Any], Any]
 """a batch of observations -> a batch of actions"""
@@ -99,13 +100,13 @@ def summary(episodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def evaluate_task(
-    act: Act, env_id: str, episodes: int, seed: int, horizon: int | None = None, gamma: float | None = None
+    act: Act, task: str | RunSpec, episodes: int, seed: int, horizon: int | None = None, gamma: float | None = None
 ) -> dict[str, Any]:
     """The summary of test episodes after training, cut after ``horizon`` steps"""
     if episodes < 1:
         raise SettingError(f"episodes is {episodes}, but must be >= 1")
     seeds = evaluation_seeds(seed, AFTERWARDS, episodes)
-    made = [make(env_id, horizon) for _ in range(min(episodes, AT_ONCE))]
+    made = [make(task, horizon) for _ in range(min(episodes, AT_ONCE))]
     try:
         parts = [seeds[start : start + AT_ONCE] for start in range(0, episodes, AT_ONCE)]
         return summary([each for part in parts for each in evaluate(act, made[: len(part)], part, gamma)])

@@ -29,6 +29,7 @@ from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs.callbacks import DivergenceCallback
 from acc_rl.runs.envs import SeededEpisodes
 from acc_rl.runs.progress import ProgressCallback
+from acc_rl.runs.spec import RunSpec
 
 # each is saved, or has nothing that training depends on; subclasses may add something
 VEC_WRAPPERS = (VecNormalize, VecMonitor, VecTransposeImage, VecExtractDictObs, VecCheckNan)
@@ -53,6 +54,16 @@ def warn_of_lost_state(
             f"this run cannot be resumed exactly because no checkpoint keeps the state of {', '.join(found)}",
             stacklevel=3,
         )
+
+
+def wrapper_notice(spec: RunSpec) -> str | None:
+    """What exact resume asks of wrappers of the user's own, which nobody can see from outside"""
+    if not spec.wrapper:
+        return None
+    return (
+        f"{', '.join(spec.wrapper)}: resumed exactly if it leaves nothing from one episode to the next; otherwise a "
+        "warning when the run resumes"
+    )
 
 
 def _of_envs(env: VecEnv) -> Iterator[str]:

@@ -12,11 +12,19 @@ from acc_rl.runs.config import differences, finished
 from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
 from acc_rl.store.files import PART, write_whole
-from acc_rl.store.lock import LOCK
+from acc_rl.store.lock import LOCK, is_locked
 
 
 class RunExists(AccError):
     """The folder is taken."""
+
+
+def run_folder(out: Path, spec: RunSpec) -> Path:
+    """The run's folder; one that still has the name of earlier versions gets today's."""
+    folder, old = out / spec.name, out / spec.old_name
+    if old != folder and old.is_dir() and not folder.exists() and not is_locked(old):
+        old.rename(folder)
+    return folder
 
 
 def is_finished(folder: Path, spec: RunSpec) -> bool:
@@ -43,6 +51,12 @@ def is_finished(folder: Path, spec: RunSpec) -> bool:
 
 def has_checkpoint(folder: Path) -> bool:
     return any((folder / records.CHECKPOINTS).glob("step-*"))
+
+
+def last_saved(folder: Path) -> int:
+    """The env step of the newest checkpoint, by its name"""
+    names = (path.name.partition("-")[2].rstrip("+") for path in (folder / records.CHECKPOINTS).glob("step-*"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def clear(folder: Path, all_of_it: bool) -> None:

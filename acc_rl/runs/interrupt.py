@@ -18,6 +18,16 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.exit_code = 128 + signal_number
+        self.told = "stopped"
+
+
+class TimeUp(Stopped):
+    """The time that the run was given is over, and everything is saved."""
+
+    def __init__(self) -> None:
+        KeyboardInterrupt.__init__(self, "the time is up")
+        self.exit_code = 0
+        self.told = "its time is up: stopped"
 
 
 PATIENCE = 2.0
@@ -30,7 +40,9 @@ class StopRequest:
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
     active: ClassVar[StopRequest | None] = None
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: float | None = None) -> None:
+        self.deadline = deadline
+        """moment of ``time.monotonic`` that is as good as a signal"""
         self.signal: int | None = None
         self._since = 0.0
         self._before: dict[int, Any] = {}
@@ -62,6 +74,12 @@ class StopRequest:
         elif cls.active.signal is None:
             cls.active.signal = signal.SIGTERM
 
+    @property
+    def asked(self) -> bool:
+        return self.signal is not None or (self.deadline is not None and time.monotonic() >= self.deadline)
+
     def raise_if_asked(self) -> None:
         if self.signal is not None:
             raise Stopped(self.signal)
+        if self.asked:
+            raise TimeUp

@@ -10,7 +10,7 @@ from gymnasium.utils import seeding
 
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError, needs
-from acc_rl.runs.spec import METAWORLD
+from acc_rl.runs.tasks import METAWORLD
 
 LIMIT = 500
 """steps of an episode"""

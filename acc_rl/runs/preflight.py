@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,19 @@ STATES = 3
 """times the weights and optimizers are on disk at most: two checkpoints and the one being written"""
 
 
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a run may come to need."""
+
+    memory: int
+    """of its replay buffer"""
+    disk: int
+    """of its checkpoints"""
+
+    def __str__(self) -> str:
+        return f"up to {_size(self.memory)} of memory for the replay buffer, {_size(self.disk)} of disk for checkpoints"
+
+
 class TooLarge(AccError):
     """Memory or disk is too small for the run."""
 
@@ -29,6 +43,10 @@ def check_rounds(spec: RunSpec, checkpoint_every: int) -> None:
     train_freq, controller = spec.settings.train_freq, spec.settings.controller or find(spec.algo).controller
     if train_freq == "episode" and spec.n_envs > 1:
         raise SettingError(f"train_freq is 'episode', but n_envs is {spec.n_envs}: use 1, or count train_freq in steps")
+    if spec.horizon is not None and spec.time_limit is not None:
+        raise SettingError(
+            f"horizon is {spec.horizon}, for a task that never ends, but time_limit is {spec.time_limit}: leave one out"
+        )
     if spec.horizon is not None and (train_freq == "episode" or controller == "top"):
         name = "train_freq is 'episode'" if train_freq == "episode" else "the controller is 'top'"
         raise SettingError(
@@ -42,7 +60,7 @@ def check_rounds(spec: RunSpec, checkpoint_every: int) -> None:
         )
 
 
-def check_resources(model: Calibrated, steps: int, folder: Path) -> None:
+def check_resources(model: Calibrated, steps: int, folder: Path) -> Needs:
     transitions = min(model.buffer_size, steps)
     replay = transitions * bytes_per_transition(model.observation_space, model.action_space)
     free = memory_available()
@@ -54,12 +72,14 @@ def check_resources(model: Calibrated, steps: int, folder: Path) -> None:
     # Adam keeps two numbers beside each weight
     states = STATES * 3 * sum(each.numel() * each.element_size() for each in model.policy.parameters())
     total, _, free_disk = shutil.disk_usage(_existing(folder))
+    needs = Needs(replay, replay + states)
     there = sum(path.stat().st_size for path in (folder / CHECKPOINTS).rglob("*") if path.is_file())
     if total and replay + states > free_disk + there:  # what has no size is no disk
         raise TooLarge(
             f"checkpoints need up to {_size(replay + states)} of disk ({transitions} transitions, {STATES} states), "
             f"but {_size(free_disk)} are free in {_existing(folder)}: use another --out or a smaller --buffer-size"
         )
+    return needs
 
 
 def memory_available() -> int:

@@ -133,7 +133,7 @@ class CheckpointCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         if self.model.num_timesteps >= self.next:
             self.save()
-        if self.stop is not None and self.stop.signal is not None:
+        if self.stop is not None and self.stop.asked:
             self.save()
             self.stop.raise_if_asked()
 

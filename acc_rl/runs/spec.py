@@ -7,17 +7,20 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import tyro
 
 from acc_rl.algos.registry import find
-from acc_rl.core.checks import hint, is_number, is_whole
+from acc_rl.core.checks import is_number, is_whole
 from acc_rl.core.controller import CONTROLLERS
 from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
+from acc_rl.runs.naming import LONGEST, READABLE, folder_name
+from acc_rl.runs.naming import given as _given
+from acc_rl.runs.tasks import full_name, task_bias
+from acc_rl.runs.typed import PAIRS, require_known, typed
 
 Allowed = tuple[str, Callable[[Any], bool]]
 """what a value may be, in words and as a test"""
@@ -32,6 +35,14 @@ def _is_temperature(value: Any) -> bool:
     return math.isfinite(number) and (number > 0 or (number == 0 and not text.startswith("auto_")))
 
 
+def _is_json(values: Mapping[str, Any]) -> bool:
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return not {"id", "render_mode", "max_episode_steps"} & set(values)
+
+
 COUNT: Allowed = ("an integer >= 1 and <= 10**12", lambda value: is_whole(value, 1, 10**12))
 COUNT_OF_ENVS: Allowed = ("an integer >= 1 and <= 10,000", lambda value: is_whole(value, 1, 10_000))
 COUNT_OR_MINUS_ONE: Allowed = ("an integer >= 1, or -1", lambda value: is_whole(value, 1) or value == -1)
@@ -40,6 +51,10 @@ POSITIVE: Allowed = ("a finite number > 0", lambda value: is_number(value) and v
 NOT_NEGATIVE: Allowed = ("a finite number >= 0", lambda value: is_number(value) and value >= 0)
 SHARE: Allowed = ("a number in [0, 1]", lambda value: is_number(value) and 0 <= value <= 1)
 PART: Allowed = ("a number in (0, 1]", lambda value: is_number(value) and 0 < value <= 1)
+CLASSES: Allowed = (
+    "classes as module:Class",
+    lambda value: all(re.fullmatch(r"[\w.]+:\w+", each) for each in value),
+)
 SIZES: Allowed = ("integers >= 1", lambda value: all(is_whole(each, 1) for each in value))
 
 
@@ -155,7 +170,7 @@ class RunSpec:
     """One run."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-    """Gymnasium id or metaworld/TASK; the six MuJoCo tasks of the paper also without version (Hopper is Hopper-v5)"""
+    """Gymnasium id or metaworld/TASK; without a version the newest (Hopper is Hopper-v5)"""
     algo: str = "acc"
     """algorithm by name"""
     steps: int = 1_000_000
@@ -176,9 +191,23 @@ class RunSpec:
     value_error: bool = True
     """compare the critic's estimates with the returns that follow"""
     threads: int = 0
-    """threads for torch, 0 for its own choice"""
+    """threads for torch; 0: one for small nets, all cores for large ones, and the same when the run resumes"""
     device: str = "auto"
     """cpu, cuda or auto"""
+    env_kwargs: Annotated[dict[str, Any], PAIRS] = field(default_factory=dict)
+    """arguments of the task, each value as JSON or else as text"""
+    wrapper: tuple[str, ...] = ()
+    """classes of gymnasium.Wrapper around the task, as module:Class, the innermost first"""
+    time_limit: int | None = None
+    """steps after which an episode is truncated, instead of the task's own limit"""
+    normalize: bool = False
+    """SB3's VecNormalize: observations and rewards by running statistics, which the saved policy has too"""
+    vec: Literal["dummy", "subproc"] = "dummy"
+    """subproc: each of the n_envs in a process of its own, for slow simulators"""
+    callback: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """class of an SB3 callback that needs no arguments, as module:Class; may be given several times"""
+    stop_at: float | None = None
+    """mean return of an evaluation at which the run ends early"""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
     bias: BiasSettings = field(default_factory=BiasSettings)
 
@@ -205,12 +234,12 @@ class RunSpec:
     @property
     def name(self) -> str:
         """The folder's name, which explains itself: task, algorithm, what differs from its defaults, seed"""
-        given = {**_given(self.settings), **{f"bias.{key}": value for key, value in _given(self.bias).items()}}
-        differences = "_".join(f"{key}={_short(value)}" for key, value in given.items())
-        if len(differences) > LONG:
-            differences = hashlib.sha256(differences.encode()).hexdigest()[:8]
-        parts = [self.env.replace("/", "-"), self.algo, differences, f"seed{self.seed}"]
-        return "_".join(part for part in parts if part)
+        return folder_name(self, READABLE, LONGEST)
+
+    @property
+    def old_name(self) -> str:
+        """The name that folders had before, with a digest for all but the shortest differences"""
+        return folder_name(self, 0, 0)
 
 
 RUN: Mapping[str, Allowed] = {
@@ -218,30 +247,20 @@ RUN: Mapping[str, Allowed] = {
     "n_envs": COUNT_OF_ENVS,
     "eval_episodes": ("an integer >= 0 and <= 10,000", lambda value: is_whole(value, 0, 10_000)),
     "seed": ("an integer >= 0 and < 2**32", lambda value: is_whole(value, 0, 2**32 - 1)),
+    "time_limit": COUNT,
+    "env_kwargs": ("JSON values by names other than render_mode and max_episode_steps", _is_json),
+    **dict.fromkeys(("wrapper", "callback"), CLASSES),
+    "stop_at": NUMBER,
+    "vec": ("'dummy' or 'subproc'", lambda value: value in ("dummy", "subproc")),
     "threads": ("an integer >= 0 and <= 1024", lambda value: is_whole(value, 0, 1024)),
     "device": ("auto, cpu, cuda or cuda:N", lambda value: bool(re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", value))),
 }
-LONG = 60
-"""characters from which a folder's name has a digest instead of the settings themselves"""
-GYM_TASKS = ("HalfCheetah", "Walker2d", "Ant", "Humanoid", "Hopper", "Swimmer")
-METAWORLD = "metaworld/"
-
-
-def full_name(env: str) -> str:
-    if env.startswith(METAWORLD) and not env.endswith("-v3"):
-        return f"{env}-v3"
-    return f"{env}-v5" if env in GYM_TASKS else env
-
-
-def task_bias(env: str) -> dict[str, Any]:
-    """What the paper sets differently for a task: T_beta is the length of an episode"""
-    return {"update_interval": 500} if env.startswith(METAWORLD) else {}
 
 
 def from_dict(content: Mapping[str, Any]) -> RunSpec:
     """A spec from JSON or TOML; an unknown name is an error that suggests the nearest."""
-    _known(content, RunSpec)
-    values = {key: each if key in PARTS else _typed(RunSpec, key, each) for key, each in content.items()}
+    require_known(content, RunSpec)
+    values = {key: each if key in PARTS else typed(RunSpec, key, each) for key, each in content.items()}
     if "env" not in values:
         raise SettingError("env is missing: name the task to learn")
     return RunSpec(**values)
@@ -256,64 +275,8 @@ def _part(name: str, cls: type[Any], value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise SettingError(f"{name} is {value!r}, but must be a table of settings, or {cls.__name__}")
-    _known(value, cls, f"{name}.")
-    return cls(**{key: _typed(cls, key, each, f"{name}.") for key, each in value.items()})
-
-
-def _known(values: Mapping[str, Any], cls: type[Any], prefix: str = "") -> None:
-    names = [each.name for each in fields(cls)]
-    for name in values:
-        if name not in names:
-            raise SettingError(f"unknown setting {prefix}{name}; {hint(name, names, prefix=prefix)}")
-
-
-def _typed(cls: type[Any], name: str, value: Any, prefix: str = "") -> Any:
-    """The value if it is of the field's type, lists as tuples and 1e6 as an integer; files know no types of ours"""
-    kind = get_type_hints(cls)[name]
-    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    value = tuple(value) if isinstance(value, list) else value
-    if int in options:
-        value = as_whole(value)
-    elif tuple[int, ...] in options and isinstance(value, tuple):
-        value = tuple(map(as_whole, value))
-    if value is tyro.MISSING or any(_fits(value, option) for option in options):
-        return value
-    wanted = " or ".join("nothing" if option is NoneType else _wanted(option) for option in options)
-    raise SettingError(f"{prefix}{name} is {value!r}, but must be {wanted}")
-
-
-def as_whole(value: Any) -> Any:
-    """1e6 is an integer too, although TOML reads it as a float"""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _fits(value: Any, option: Any) -> bool:
-    if get_origin(option) is Literal:
-        return value in get_args(option)
-    if get_origin(option) is tuple:
-        of = get_args(option)
-        length = ... in of or (isinstance(value, tuple) and len(value) == len(of))
-        return isinstance(value, tuple) and length and all(_fits(each, of[0]) for each in value)
-    if option in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if option is float else option)
-
-
-def _wanted(option: Any) -> str:
-    if get_origin(option) is Literal:
-        return " or ".join(map(repr, get_args(option)))
-    names = {int: "an integer", float: "a number", str: "a text", bool: "true or false"}
-    return names.get(option, "a list of numbers")
-
-
-def _given(part: Settings | BiasSettings) -> dict[str, Any]:
-    return {key: value for key, value in asdict(part).items() if value is not None}
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "x".join(map(_short, value))
-    return f"{value:g}" if isinstance(value, float) else str(value).replace("/", "-")
+    require_known(value, cls, f"{name}.")
+    return cls(**{key: typed(cls, key, each, f"{name}.") for key, each in value.items()})
 
 
 def adapts(spec: RunSpec) -> bool:

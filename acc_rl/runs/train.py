@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
+import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch as th
-from gymnasium import spaces
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.algos.registry import find
 from acc_rl.core.errors import AccError, MissingExtra
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import (
@@ -24,23 +21,33 @@ from acc_rl.runs.callbacks import (
     EvaluationCallback,
     LogCallback,
     OnFault,
+    Reached,
     ValueErrorCallback,
-    python_number,
 )
-from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, tidy
+from acc_rl.runs.config import has_reached
+from acc_rl.runs.exactness import wrapper_notice
+from acc_rl.runs.folder import RunExists, clear, has_checkpoint, is_finished, last_saved, run_folder, tidy
 from acc_rl.runs.interrupt import Stopped, StopRequest
+from acc_rl.runs.model import accepted, make_model, policy_name, resolved
+from acc_rl.runs.plugins import make_callbacks
 from acc_rl.runs.preflight import TooLarge, check_resources, check_rounds
 from acc_rl.runs.progress import ProgressCallback, print_line
 from acc_rl.runs.provenance import record_start
-from acc_rl.runs.resume import CheckpointCallback, Clock
-from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments
+from acc_rl.runs.resume import CheckpointCallback
+from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.speed import forecast, seconds_per_step
+from acc_rl.runs.threads import threads_of, torch_threads
+from acc_rl.runs.vectors import processes_live
+from acc_rl.runs.writers import RowWriter
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
 from acc_rl.store.lock import exclusive
-from acc_rl.store.policy import nets, policy_arguments, save_policy
+from acc_rl.store.policy import acting_state, nets, save_policy, write_policy
 from acc_rl.store.records import Rows
 
-__all__ = ["RunExists", "Stopped", "make_model", "train"]
+__all__ = ["RunExists", "Stopped", "accepted", "make_model", "train"]
+FEW = 10_000
+"""env steps that are not worth a forecast"""
 
 
 def train(
@@ -50,37 +57,47 @@ def train(
     restart: bool = False,
     checkpoint_every: int = 10_000,
     on_fault: OnFault = "stop",
+    seconds: float | None = None,
+    estimate: bool = False,
     console: Console | None = None,
 ) -> Path:
     """Train as ``spec`` says and leave a folder that explains itself.
 
     A folder that holds a part of this run is resumed from its last checkpoint, bit-identical as if it had never
-    stopped. SIGINT and SIGTERM save everything and end with ``Stopped``.
+    stopped. SIGINT and SIGTERM save everything and end with ``Stopped``; so does the end of ``seconds``, where they are
+    given, with ``TimeUp``. ``estimate`` prints how long it will take, from a few seconds of a throw-away copy.
     """
+    started = time.monotonic()
     if checkpoint_every < 1:
         raise AccError(f"checkpoint_every is {checkpoint_every}, but must be an integer >= 1")
     if on_fault not in ("stop", "warn"):
         raise AccError(f"on_fault is {on_fault!r}, but must be 'stop' or 'warn'")
     console = console or Console(markup=False)
-    folder = Path(out) / spec.name
+    folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
-        print_line(console, f"{folder}: all {spec.steps} steps are done; next: acc eval {folder}")
+        step = records.read_json(folder / records.RESULT)["step"]
+        done = f"all {spec.steps} steps are done" if step >= spec.steps else f"stop_at={spec.stop_at} was reached"
+        print_line(console, f"{folder}: {done}; next: acc eval {folder}")
         return folder
     if not restart:
         Checkpoints(folder / records.CHECKPOINTS).refuse_links()
     check_rounds(spec, checkpoint_every)
-    if spec.threads:
-        th.set_num_threads(spec.threads)
     # before anything is written: most mistakes show here
-    envs.check(spec.env)
+    callbacks = make_callbacks(spec)
+    envs.check(spec)
+    left = spec.steps - (0 if restart else last_saved(folder))
+    told = forecast(spec, left, seconds_per_step(spec, folder)) if estimate and left > FEW else []
     try:
-        model = make_model(spec, on_fault)
+        model = make_model(spec, on_fault)  # which seeds all random streams
     except MemoryError as error:
         raise TooLarge(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
-    check_resources(model, spec.steps, folder)
+    needs = check_resources(model, spec.steps, folder)
+    for line in [*told, *([str(needs)] if told else [])]:
+        print_line(console, line)
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder) as free, StopRequest() as stop:
+    deadline = None if seconds is None else started + seconds
+    with exclusive(folder) as free, StopRequest(deadline) as stop, torch_threads(threads_of(spec, folder, model)):
         if not free:
             raise RunExists(f"another process is training in {folder}: wait for it, or end it")
         if restart or not has_checkpoint(folder):  # nothing to go on from
@@ -88,7 +105,7 @@ def train(
             # first of all, so that whatever a crash leaves is known to be this run
             records.write_json(folder / records.SPEC, spec.as_dict())
         try:
-            _Run(spec, folder, model, checkpoint_every, on_fault, stop, console).go()
+            _Run(spec, folder, model, callbacks, checkpoint_every, on_fault, stop, console).go()
         except Exception as error:
             tidy(error, folder, made, model.num_timesteps)
             if (folder / records.TRACEBACK).exists():
@@ -106,15 +123,17 @@ class _Run:
         spec: RunSpec,
         folder: Path,
         model: Calibrated,
+        own: Mapping[str, BaseCallback],
         checkpoint_every: int,
         on_fault: OnFault,
         stop: StopRequest,
         console: Console,
     ) -> None:
         self.spec, self.folder, self.model, self.console = spec, folder, model, console
+        self.own, self.best_written = list(own.values()), -1
 
         def make_env() -> envs.FiniteValues:
-            return envs.FiniteValues(envs.make(spec.env, spec.horizon), on_fault)
+            return envs.FiniteValues(envs.make(spec, spec.horizon), on_fault)
 
         evaluations = folder / records.EVALUATIONS
         self.evaluation = EvaluationCallback(
@@ -124,10 +143,13 @@ class _Run:
             spec.eval_episodes,
             spec.seed,
             stop.raise_if_asked,
+            partial(acting_state, model),
+            partial(has_reached, spec),
             discounted=spec.horizon is not None,
         )
         log = LogCallback(spec.log_every)
         parts: dict[str, Any] = {"evaluation": self.evaluation, "log": log}
+        parts |= {name: each for name, each in own.items() if hasattr(each, "load_state_dict")}
         if spec.value_error:
             parts["value_error"] = ValueErrorCallback(folder / records.VALUE_ERROR)
         training, clock = Rows(folder / records.TRAINING), Rows(folder / records.CLOCK)
@@ -136,13 +158,13 @@ class _Run:
         self.checkpoints = CheckpointCallback(
             folder / records.CHECKPOINTS, checkpoint_every, parts, rows, stop, self.save_policy, spec
         )
-        self.writers = _Rows(training, clock, self.checkpoints.clock)
+        self.writers = RowWriter(training, clock, self.checkpoints.clock)
         self.progress = ProgressCallback(spec.steps, spec.name, self.evaluation, console)
         watched = [DivergenceCallback(spec.log_every, on_fault), log, self.progress]
         value_error = [parts["value_error"]] if spec.value_error else []
         self.timed: dict[str, Any] = {"evaluation": self.evaluation, "checkpoints": self.checkpoints}
         self.timed |= {"value error": parts["value_error"]} if spec.value_error else {}
-        order: list[BaseCallback] = [self.evaluation, *watched, *value_error]
+        order: list[BaseCallback] = [self.evaluation, *watched, *value_error, *self.own]
         self.callback = CallbackList([self.checkpoints.beginning, *order, self.checkpoints])
 
     def go(self) -> None:
@@ -152,22 +174,31 @@ class _Run:
         record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
         if done is not None:
             print_line(self.console, f"{folder}: resuming from step {done}")
+        if notice := wrapper_notice(spec):
+            print_line(self.console, notice)
         for name in (records.RESULT, records.TRACEBACK):
             (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})
         first = model.num_timesteps
+        reached = False
         try:
-            model.learn(
-                spec.steps - first,
-                callback=self.callback,
-                log_interval=None,  # type: ignore[arg-type]
-                reset_num_timesteps=done is None,
-            )
-        except Stopped:
+            with processes_live(spec):
+                model.learn(
+                    spec.steps - first,
+                    callback=self.callback,
+                    log_interval=None,  # type: ignore[arg-type]
+                    reset_num_timesteps=done is None,
+                )
+        except Reached:
+            reached = True
+            self.checkpoints.save()
+            self.end_own()
+        except Stopped as stopped:
             self.checkpoints.save()  # an evaluation may have been cut off
+            self.end_own()
             saved = max(self.checkpoints.saved, 0)
             where = "" if saved == model.num_timesteps else f" from step {saved}, the last that could be saved"
-            at = f"stopped at step {model.num_timesteps} of {spec.steps}"
+            at = f"{stopped.told} at step {model.num_timesteps} of {spec.steps}"
             print_line(self.console, f"{at}; the same command resumes it{where}")
             raise
         finally:
@@ -176,7 +207,12 @@ class _Run:
             model.logger.close()
             if model.env is not None:
                 model.env.close()
-        self.finish(first)
+        self.finish(first, reached)
+
+    def end_own(self) -> None:
+        """Where ``learn`` did not come to its end: ours would add rows that an uninterrupted run does not have"""
+        for each in self.own:
+            each.on_training_end()
 
     def tensorboard(self, done: int | None) -> list[KVWriter]:
         """Its events, where it is installed; the records have the same numbers"""
@@ -188,99 +224,39 @@ class _Run:
         return [Events(self.folder / records.TENSORBOARD, done)]
 
     def save_policy(self) -> None:
+        """The last policy and, in a folder of its own, the best"""
         model = self.model
         description: dict[str, Any] = {"algo": self.spec.algo, "policy": policy_name(model.observation_space)}
         description |= {"settings": self.spec.as_dict()["settings"], "nets": nets(model.policy_kwargs)}
         save_policy(self.folder, model, description)
+        best, folder = self.evaluation.best, self.folder / records.BEST
+        if best is None or best["step"] == self.best_written:
+            return
+        if folder.is_symlink():
+            raise RunExists(f"{folder} is a link: remove it, the best policy of the run is written there")
+        folder.mkdir(exist_ok=True)
+        about = {**description, "step": best["step"], "mean_return": best["mean_return"]}
+        write_policy(folder, model, about, best["weights"], best["normalizer"])
+        self.best_written = best["step"]
 
-    def finish(self, first: int) -> None:
+    def finish(self, first: int, reached: bool) -> None:
         self.save_policy()
         last = self.evaluation.last
         clock = self.checkpoints.clock
         result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
+        best = self.evaluation.best
+        result |= {"best": {key: best[key] for key in ("step", "mean_return")}} if best is not None else {}
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         shares = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())
         ending = f", last evaluation {last['mean_return']:.1f} +- {last['std_return']:.1f}" if last else ""
+        if reached:
+            at = f"stopped at step {self.model.num_timesteps} of {self.spec.steps}"
+            print_line(self.console, f"{at}: an evaluation has reached stop_at={self.spec.stop_at:g}")
+        elif self.model.num_timesteps < self.spec.steps:
+            print_line(self.console, f"stopped at step {self.model.num_timesteps} of {self.spec.steps} by a callback")
         print_line(
             self.console,
             f"{self.folder}: {self.model.num_timesteps - first} steps in {seconds:.0f} s ({shares}){ending}; "
             f"next: acc eval {self.folder}",
         )
-
-
-def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
-    if spec.device.startswith("cuda") and int(spec.device.partition(":")[2] or 0) >= th.cuda.device_count():
-        # SB3 would take the CPU instead and say nothing
-        raise AccError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
-    entry = find(spec.algo)
-    arguments = {**entry.settings, **algorithm_arguments(spec)}
-    known = accepted(entry.load())
-    for name in arguments:
-        if name not in known:
-            raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
-    vec_env: VecEnv = DummyVecEnv([partial(_training_env, spec, index, on_fault) for index in range(spec.n_envs)])
-    if spec.horizon is not None:
-        vec_env = VecMonitor(vec_env)
-    discrete = isinstance(vec_env.action_space, spaces.Discrete)
-    policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
-    return entry.load()(
-        policy_name(vec_env.observation_space),
-        vec_env,
-        seed=spec.seed,
-        device=spec.device,
-        policy_kwargs=policy_kwargs,
-        **arguments,
-    )
-
-
-def _training_env(spec: RunSpec, index: int, on_fault: OnFault) -> envs.SeededEpisodes:
-    env = envs.make(spec.env, endless=spec.horizon is not None)
-    # without it the model itself stops at NaN
-    checked = envs.FiniteValues(env, on_fault) if on_fault == "warn" else env
-    # Monitor would keep the rewards of all steps until an episode ends
-    return envs.SeededEpisodes(Monitor(checked) if spec.horizon is None else checked, spec.seed, index)
-
-
-def accepted(cls: type[Calibrated]) -> set[str]:
-    """The names of all settings that the class takes, or passes to what it is built on"""
-    return set(inspect.signature(cls).parameters) & {"bias", *Settings.__dataclass_fields__}
-
-
-def policy_name(space: spaces.Space[Any]) -> str:
-    if isinstance(space, spaces.Dict):
-        return "MultiInputPolicy"
-    return "CnnPolicy" if isinstance(space, spaces.Box) and len(space.shape) == 3 else "MlpPolicy"
-
-
-def resolved(model: Calibrated) -> dict[str, Any]:
-    """All settings in effect, the defaults among them"""
-    values = {
-        name: getattr(model, name, None) for name in accepted(type(model)) if name not in ("bias", "learning_rate")
-    }
-    plain = {name: value for name, value in values.items() if isinstance(value, (int, float, str, bool))}
-    plain["learning_rate"] = model.lr_schedule(1.0)
-    plain |= nets(model.policy_kwargs)
-    net_arch = getattr(model.policy, "net_arch", None)
-    return {**dict(sorted(plain.items())), "net_arch": net_arch, "bias": vars(model.bias)}
-
-
-class _Rows(KVWriter):
-    """SB3's log as rows of training.jsonl; what the clock says goes elsewhere, since it differs from run to run."""
-
-    NAMES = {"rollout/ep_rew_mean": "episode_return", "rollout/ep_len_mean": "episode_length"}  # noqa: RUF012
-
-    def __init__(self, rows: Rows, clock_rows: Rows, clock: Clock) -> None:
-        self.rows, self.clock_rows, self.clock = rows, clock_rows, clock
-
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        row = {"step": step}
-        for key, value in sorted(key_values.items()):
-            section, _, name = key.partition("/")
-            if section in ("train", "bias") or key in self.NAMES:
-                row[self.NAMES.get(key, name)] = python_number(value)
-        self.rows.append(row)
-        self.clock_rows.append({"step": step, "seconds": round(self.clock.seconds, 3)})
-
-    def close(self) -> None:
-        pass

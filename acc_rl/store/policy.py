@@ -11,7 +11,8 @@ from gymnasium import spaces
 from safetensors.torch import save
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from torch import nn
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import Tensor, nn
 
 from acc_rl.algos.saved import ACTIVATIONS
 from acc_rl.core.errors import AccError
@@ -44,16 +45,65 @@ def policy_arguments(settings: Mapping[str, Any], discrete: bool) -> dict[str, A
 
 def save_policy(folder: Path, model: OffPolicyAlgorithm, description: Mapping[str, Any]) -> None:
     """``policy.safetensors`` and ``policy.json`` of a model; ``description`` says how its policy was built."""
-    module = acting_module(model.policy)
-    weights = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    write_whole(folder / records.POLICY_WEIGHTS, save(weights))
+    write_policy(folder, model, description, **acting_state(model))
+
+
+def acting_state(model: OffPolicyAlgorithm) -> dict[str, Any]:
+    """Copies of what training changes in a policy: weights, and the statistics of VecNormalize"""
+    weights = acting_module(model.policy).state_dict()
+    found = model.get_vec_normalize_env()
+    return {
+        "weights": {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()},
+        "normalizer": None if found is None else normalizer_to_json(found),
+    }
+
+
+def write_policy(
+    folder: Path,
+    model: OffPolicyAlgorithm,
+    description: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    normalizer: Mapping[str, Any] | None,
+) -> None:
+    """As ``save_policy``, with the weights and statistics of another time"""
+    write_whole(folder / records.POLICY_WEIGHTS, save(dict(weights)))
     content = {
         "schema": SCHEMA,
         **description,
         "observation_space": space_to_json(model.observation_space),
         "action_space": space_to_json(model.action_space),
+        **({} if normalizer is None else {"normalizer": normalizer}),
     }
     records.write_json(folder / records.POLICY, content)
+
+
+def normalizer_to_json(normalizer: VecNormalize) -> dict[str, Any]:
+    """Statistics of the observations by key, "" where they are no dictionaries"""
+    found = normalizer.obs_rms if isinstance(normalizer.obs_rms, dict) else {"": normalizer.obs_rms}
+    statistics = {key: {"mean": each.mean.tolist(), "var": each.var.tolist()} for key, each in found.items()}
+    return {"clip": normalizer.clip_obs, "epsilon": normalizer.epsilon, "statistics": statistics}
+
+
+class ObservationNormalizer:
+    """clip((observation - mean) / sqrt(var + epsilon), -clip, clip), with statistics that stay as they are."""
+
+    def __init__(self, content: Mapping[str, Any], space: spaces.Space[Any]) -> None:
+        parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+        self.clip = float(content["clip"])
+        self.mean, self.scale = {}, {}
+        for key, each in content["statistics"].items():
+            mean, var = np.array(each["mean"], float), np.array(each["var"], float)
+            if not mean.shape == var.shape == parts[key].shape or not np.isfinite([mean, var]).all() or (var < 0).any():
+                raise AccError(f"its statistics of observations {key} do not fit a {parts[key]}")
+            self.mean[key], self.scale[key] = mean, np.sqrt(var + float(content["epsilon"]))
+
+    def __call__(self, observation: Any) -> Any:
+        if isinstance(observation, dict):
+            return {key: self._one(key, each) if key in self.mean else each for key, each in observation.items()}
+        return self._one("", observation)
+
+    def _one(self, key: str, values: Any) -> Any:
+        return np.clip((values - self.mean[key]) / self.scale[key], -self.clip, self.clip).astype(np.float32)
 
 
 def acting_module(policy: BasePolicy) -> nn.Module:

@@ -19,9 +19,9 @@ SPEC, PROVENANCE, STUDY = "spec.json", "provenance.json", "study.json"
 EVALUATIONS, TRAINING, VALUE_ERROR = "evaluations.jsonl", "training.jsonl", "value_error.jsonl"
 CLOCK, RESULT, CHECKPOINTS = "clock.jsonl", "result.json", "checkpoints"
 POLICY_WEIGHTS, POLICY = "policy.safetensors", "policy.json"
-TENSORBOARD, TRACEBACK = "tensorboard", "traceback.txt"
+TENSORBOARD, TRACEBACK, BEST = "tensorboard", "traceback.txt", "best"
 RECORDS = (SPEC, PROVENANCE, RESULT, EVALUATIONS, TRAINING, VALUE_ERROR, CLOCK)
-OWN = (*RECORDS, CHECKPOINTS, POLICY_WEIGHTS, POLICY, TENSORBOARD, TRACEBACK)
+OWN = (*RECORDS, CHECKPOINTS, POLICY_WEIGHTS, POLICY, BEST, TENSORBOARD, TRACEBACK)
 """all that a run writes into its folder"""
 LARGEST_JSON = 1 << 26
 LARGEST_ROWS = 1 << 30

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from acc_rl.core.errors import AccError
 from acc_rl.runs.config import finished, read_spec
+from acc_rl.runs.folder import run_folder
 from acc_rl.runs.spec import RunSpec, from_dict
 from acc_rl.store import records
 from acc_rl.store.files import PART
@@ -105,6 +106,7 @@ def open_study(folder: Path, name: str, source: str, scale: float, specs: Sequen
         known = {spec.name: spec for spec in there.runs} if there else {}
         for spec in specs:
             _require_same(folder, known.get(spec.name, spec), spec)
+            run_folder(folder, spec)
         added = [spec for spec in specs if spec.name not in known]
         if there is None or added:
             content = (

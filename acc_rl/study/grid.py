@@ -10,7 +10,10 @@ from typing import Any
 
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError
-from acc_rl.runs.spec import COUNT, RunSpec, as_whole, check_effect, from_dict, full_name
+from acc_rl.runs.naming import VARIED
+from acc_rl.runs.spec import COUNT, RunSpec, check_effect, from_dict
+from acc_rl.runs.tasks import full_name
+from acc_rl.runs.typed import as_whole
 
 UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")
 """intervals in env steps that stay as they are when the budgets are scaled"""
@@ -25,7 +28,7 @@ class Grid:
     tasks: Mapping[str, int]
     """task -> env steps"""
     variants: Sequence[Mapping[str, Any]]
-    """each: algo, settings and bias as in a run"""
+    """each: algo, settings, bias and what it changes in its tasks, as in a run"""
     seeds: Sequence[int]
     """one run each"""
     common: Mapping[str, Any] = field(default_factory=dict)
@@ -93,7 +96,7 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
     variants = [{"algo": each} if isinstance(each, str) else _table(each, "variants") for each in content["variants"]]
     for variant in variants:
         for key in variant:
-            _nearest("setting", key, ["algo", "settings", "bias"], "a variant")
+            _nearest("setting", key, ["algo", "settings", "bias", *VARIED], "a variant")
     seeds = content.get("seeds", 10)
     numbers = seeds if isinstance(seeds, list) else range(_whole("seeds", seeds))
     if not numbers:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from acc_rl.runs.config import differences, finished, read_spec
+from acc_rl.runs.folder import run_folder
 from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
 from acc_rl.store.archive import pack, unpacked
@@ -21,7 +22,7 @@ def finished_in(archives: Iterable[Path], specs: Sequence[RunSpec]) -> set[str]:
             raise StudyError(f"{path}: no such archive")
         with unpacked(path) as folder:
             for spec in specs:
-                if (folder / spec.name / records.SPEC).exists():
+                if (run_folder(folder, spec) / records.SPEC).exists():
                     _require_same(path, folder / spec.name, spec)
                     found |= {spec.name} if finished(folder / spec.name, spec) else set()
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acc_rl.runs.spec import METAWORLD
+from acc_rl.runs.tasks import METAWORLD
 from acc_rl.study.grid import Grid
 
 M = 1_000_000

@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from PIL import Image
+from safetensors.torch import load_file, save_file
 from stable_baselines3 import SAC
 
+from acc_rl.commands.main import main
 from acc_rl.inference.policy import load_policy
 from acc_rl.store import records
 
@@ -107,6 +110,43 @@ def test_export_and_play(trained, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "200 steps" in result.stdout
     assert (tmp_path / "play.mp4").stat().st_size > 10_000
+
+
+def test_eval_of_several_runs_and_of_the_best_policy(trained, tmp_path, capsys):
+    folder, _ = trained
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    weights = load_file(other / "best" / "policy.safetensors")
+    save_file({name: 0 * each for name, each in weights.items()}, other / "best" / "policy.safetensors")
+    words = ["eval", str(folder), str(other), "--episodes", "3"]
+    assert main([*words, "--json"]) == 0
+    last, same = json.loads(capsys.readouterr().out)
+    assert last["returns"] == same["returns"]
+    assert (last["run"], last["algo"], last["env"]) == (str(folder), "acc", "Pendulum-v1")
+    assert len(last["returns"]) == 3
+    assert main([*words, "--json", "--best"]) == 0
+    best, without_weights = json.loads(capsys.readouterr().out)
+    assert without_weights["returns"] not in (best["returns"], last["returns"])
+    assert main([*words, "--json", "--stochastic"]) == 0
+    drawn = json.loads(capsys.readouterr().out)
+    assert drawn[0]["returns"] != last["returns"]
+    assert main([*words, "--json", "--stochastic"]) == 0
+    assert json.loads(capsys.readouterr().out) == drawn
+    assert main([*words, "--best"]) == 0
+    table = capsys.readouterr().out
+    assert f"{best['mean_return']:.1f}" in table
+    assert f"{without_weights['mean_return']:.1f}" in table
+
+
+def test_gif(trained, tmp_path, capsys):
+    assert main(["play", str(trained[0]), "--gif", str(tmp_path / "a.gif"), "--best"]) == 0
+    assert "video:" in capsys.readouterr().out
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.format == "GIF"
+        assert image.n_frames > 50
+        assert image.info["duration"] >= 30
+    assert main(["play", str(trained[0]), "--gif", str(tmp_path / "a.mp4")]) == 2
+    assert "gif is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("algo", ["acc-dqn", "acc-qrdqn"])

@@ -7,12 +7,13 @@ from rich.console import Console
 
 from acc_rl.algos.registry import REGISTRY
 from acc_rl.commands.main import main
-from acc_rl.commands.train import parse_train
+from acc_rl.commands.train import parse_train, with_defaults
+from acc_rl.core.errors import AccError
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import evaluate_task
+from acc_rl.runs.model import accepted, default_settings
 from acc_rl.runs.progress import print_line
 from acc_rl.runs.spec import Settings
-from acc_rl.runs.train import accepted
 
 
 class Odd(gym.Env):
@@ -143,10 +144,78 @@ def test_a_fault_in_training_leaves_its_traceback_in_the_runs_folder(tmp_path, c
     assert 'raise ZeroDivisionError("division by zero")' in text
 
 
-def test_infinitely_many_steps(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        parse_train(["Hopper", "--steps", "1e400"])
-    assert "1e400 is not an integer" in capsys.readouterr().err
+UNPARSED = {
+    "infinitely many steps": (["train", "Hopper", "--steps", "1e400"], "--steps: 1e400 is not an integer"),
+    "misspelled flag": (
+        ["train", "Hopper", "--critic-update", "4"],
+        "4 (did you mean --critic-updates?)",
+    ),
+    "no value": (["train", "Hopper", "--steps"], "'--steps'"),
+    "wrong type": (["train", "Hopper", "--gamma", "x"], "--gamma: 'x' is no FLOAT"),
+    "wrong choice": (["train", "Hopper", "--vec", "x"], "'x' for argument '--vec'"),
+    "no pair": (["train", "Hopper", "--env-kwargs", "a"], "--env-kwargs: 'a' must be KEY=VALUE"),
+    "duration": (["train", "Hopper", "--time", "2x"], "time is '2x'"),
+    "no env": (["train"], "ENV"),
+    "no run": (["eval"], "RUN"),
+    "no study": (["study"], "PRESET"),
+    "no folder": (["study", "status"], "PATH"),
+    "wrapper": (["train", "Pendulum", "--wrapper", "nosuch:A"], "wrapper is 'nosuch:A'"),
+    "callback": (["train", "Pendulum", "--callback", "json:A"], "callback is 'json:A'"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), UNPARSED.values(), ids=UNPARSED)
+def test_errors_of_parsing_are_one_line_too(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert (told.err.count("\n"), told.out) == (1, "")
+    assert told.err.startswith("acc: error: ")
+    assert message in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--use-sde"], (True, None)),
+        (["--use-sde", "True", "--no-reward-scaling"], (True, False)),
+        (["--use_sde", "--reward-scaling"], (True, True)),
+        (["--no-use-sde"], (False, None)),
+        ([], (None, None)),
+    ],
+)
+def test_flags_need_no_value(words, expected):
+    spec = parse_train([*words, "Pendulum", "--steps", "9"]).spec
+    assert (spec.settings.use_sde, spec.settings.reward_scaling) == expected
+    assert (spec.env, spec.steps) == ("Pendulum-v1", 9)
+
+
+def test_callbacks_may_be_given_several_times():
+    assert parse_train(["Pendulum", "--callback", "a:B", "--callback", "c:D"]).spec.callback == ("a:B", "c:D")
+
+
+@pytest.mark.parametrize("algo", REGISTRY)
+def test_the_defaults_in_the_help_are_those_of_the_algorithm(algo):
+    settings, bias = default_settings(algo)
+    env = gym.make("CartPole-v1" if REGISTRY[algo].module == "discrete" else "Pendulum-v1")
+    plain = REGISTRY[algo].make("MlpPolicy", env)
+    assert settings["learning_rate"] == plain.lr_schedule(1.0)
+    assert settings["batch_size"] == plain.batch_size
+    arch = plain.policy.net_arch
+    assert settings["qf"] == (arch if isinstance(arch, list) else arch["qf"])
+    assert bias["start_step"] == plain.bias.start_step
+    assert set(settings) <= accepted(type(plain)) | {"pi", "qf", "nets", "activation", "controller"}
+    assert with_defaults(algo).bias.tail == plain.bias.tail
+
+
+def test_help_of_an_algorithm(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["train", "--algo", "acc-x", "--help"])
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "step size of all optimizers (default: 0.001)" in told
+    assert "hidden sizes of the critics (default: 256 256)" in told
+    assert "beta before the first update (default: 0.5)" in told
 
 
 def test_an_episode_that_never_ends_is_an_error(monkeypatch):
@@ -181,13 +250,23 @@ def test_the_env_of_the_command_line_comes_before_the_files(words, content, env,
     assert (spec.env, spec.steps, spec.seed, spec.settings.buffer_size) == (env, 300, 7, 10_000)
 
 
-def test_an_env_is_needed(tmp_path, capsys):
+def test_an_env_is_needed(tmp_path):
     (tmp_path / "run.toml").write_text("steps = 300\n")
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(AccError, match="ENV"):
         parse_train(["--config", str(tmp_path / "run.toml")])
-    assert "ENV" in capsys.readouterr().err
 
 
 def test_brackets_in_a_path_are_no_markup(capsys):
     print_line(Console(), "o[/x]: done")
     assert capsys.readouterr().out == "o[/x]: done\n"
+
+
+def test_arguments_of_tasks_on_the_command_line(tmp_path):
+    words = ["Pendulum", "--env-kwargs", "g=9.5", "b=true", "s=a=b", "n=null", 'q="3"', "--wrapper", "a:B", "c.d:E"]
+    spec = parse_train([*words, "--time-limit", "50", "--normalize", "--vec", "subproc"]).spec
+    assert spec.env == "Pendulum-v1"
+    assert spec.env_kwargs == {"g": 9.5, "b": True, "s": "a=b", "n": None, "q": "3"}
+    assert (spec.wrapper, spec.time_limit, spec.normalize, spec.vec) == (("a:B", "c.d:E"), 50, True, "subproc")
+    (tmp_path / "run.toml").write_text('env = "Pendulum"\nwrapper = ["a:B"]\n[env_kwargs]\ng = 9.5\n')
+    spec = parse_train(["--config", str(tmp_path / "run.toml"), "--normalize"]).spec
+    assert (spec.env_kwargs, spec.wrapper, spec.normalize) == ({"g": 9.5}, ("a:B",), True)

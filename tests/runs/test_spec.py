@@ -2,6 +2,7 @@ import pytest
 
 from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
+from acc_rl.runs.folder import run_folder
 from acc_rl.runs.spec import RunSpec, Settings, algorithm_arguments, from_dict
 from acc_rl.store.records import json_like
 
@@ -34,8 +35,26 @@ def test_id_is_stable_and_depends_on_every_setting():
 def test_names_explain_themselves():
     assert RunSpec("Hopper", seed=3).name == "Hopper-v5_acc_seed3"
     assert RunSpec("Hopper", settings=Settings(critic_updates=4)).name == "Hopper-v5_acc_critic_updates=4_seed0"
-    many = Settings(pi=(64, 64), qf=(64, 64), gamma=0.9, tau=0.1, batch_size=7, buffer_size=100_000)
-    assert len(RunSpec("Hopper", settings=many).name) < 40
+    eight = Settings(pi=(64, 64), qf=(64, 64), gamma=0.9, tau=0.1, batch_size=7, buffer_size=100_000, n_critics=2)
+    told = "batch_size=7_buffer_size=100000_gamma=0.9_tau=0.1_n_critics=2_pi=64x64_qf=64x64_bias.lr=0.2"
+    assert RunSpec("Hopper", settings=eight, bias={"lr": 0.2}).name == f"Hopper-v5_acc_{told}_seed0"
+    assert len(RunSpec("Hopper", settings=eight, bias={"lr": 0.2, "start": 1.0}).name) < 40
+    few = {"settings": {"gamma": 0.9}, "bias": {"tail": "drop:100"}}
+    assert RunSpec("Hopper", **few).name == "Hopper-v5_acc_gamma=0.9_bias.tail=drop:100_seed0"
+    changed = RunSpec("Hopper", env_kwargs={"path": "a/b c"}, wrapper=("a.b:Thing",), time_limit=9, normalize=True)
+    assert changed.name == "Hopper-v5_acc_env.path=a-b-c_wrapper=Thing_time_limit=9_normalize_seed0"
+
+
+def test_a_folder_with_a_name_of_before_is_found(tmp_path):
+    settings = {"pi": (64, 64), "buffer_size": 100_000, "learning_rate": 1e-3, "gamma": 0.9, "tau": 0.01}
+    spec = RunSpec("Hopper", settings=settings)
+    assert spec.name != spec.old_name == "Hopper-v5_acc_c7ca4b6f_seed0"
+    (tmp_path / spec.old_name).mkdir()
+    assert run_folder(tmp_path, spec) == tmp_path / spec.name
+    assert [each.name for each in tmp_path.iterdir()] == [spec.name]
+    (tmp_path / spec.old_name).mkdir()  # today's comes first
+    assert run_folder(tmp_path, spec) == tmp_path / spec.name
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,24 @@
 import pytest
 
 from acc_rl.runs import envs
-from acc_rl.runs.spec import GYM_TASKS, RunSpec
+from acc_rl.runs.spec import RunSpec
+from acc_rl.runs.tasks import GYM_TASKS
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("Pendulum", "Pendulum-v1"),
+        ("CartPole", "CartPole-v1"),
+        ("Reacher", "Reacher-v5"),
+        ("Pendulum-v1", "Pendulum-v1"),
+        ("metaworld/push", "metaworld/push-v3"),
+        ("Nosuch", "Nosuch"),
+        ("module:Env", "module:Env"),
+    ],
+)
+def test_the_newest_version_where_none_is_given(short, full):
+    assert RunSpec(short).env == full
 
 
 @pytest.mark.parametrize("task", GYM_TASKS)
