@@ -14,7 +14,11 @@ from acc_rl.core.errors import AccError
 from acc_rl.runs.train import Stopped
 from acc_rl.store import records
 
-PANELS = {"mean_return": "return of test episodes", "pessimism": "pessimism that ACC chose", "gap": "gap: return - Q"}
+PANELS = {
+    "mean_return": (records.EVALUATIONS, "return of test episodes"),
+    "pessimism": (records.TRAINING, "pessimism that ACC chose"),
+    "gap": (records.TRAINING, "gap: return - Q"),
+}
 
 
 def spec(env: str, steps: int, seed: int) -> acc_rl.RunSpec:
@@ -26,17 +30,17 @@ def spec(env: str, steps: int, seed: int) -> acc_rl.RunSpec:
     )
 
 
-def draw(folder: Path, path: Path) -> None:
+def draw(folder: Path, path: Path, title: str) -> None:
     """What test episodes brought, how pessimistic the targets were, and how far the critic was off, over the steps"""
-    rows = [row for name in (records.EVALUATIONS, records.TRAINING) for row in records.read(folder / name)]
+    rows = {name: list(records.read(folder / name)) for name in (records.EVALUATIONS, records.TRAINING)}
     panels = [
-        alt.Chart(alt.Data(values=[{"step": row["step"], key: row[key]} for row in rows if key in row]), width=250)
+        alt.Chart(alt.Data(values=[{"step": row["step"], key: row[key]} for row in rows[name] if key in row]))
         .mark_line()
-        .encode(alt.X("step:Q", title="env steps"), alt.Y(f"{key}:Q", title=title))
-        .properties(height=180)
-        for key, title in PANELS.items()
+        .encode(alt.X("step:Q", title="env steps"), alt.Y(f"{key}:Q", title=axis))
+        .properties(width=250, height=180)
+        for key, (name, axis) in PANELS.items()
     ]
-    alt.hconcat(*panels, title=folder.name).save(path, scale_factor=2)
+    alt.hconcat(*panels, title=title).save(path, scale_factor=2)
 
 
 def film(folder: Path, path: Path) -> str:
@@ -64,7 +68,7 @@ def main() -> None:
         sys.exit(stopped.exit_code)
     except AccError as error:
         sys.exit(f"{error}")
-    draw(folder, args.out / "curves.png")
+    draw(folder, args.out / "curves.png", f"acc-x on {args.env}")
     print(f"curves:  {args.out / 'curves.png'}")
     if not args.no_video:
         print("filming one episode ...")
