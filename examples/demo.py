@@ -20,6 +20,8 @@ PANELS = {
     "pessimism": (records.TRAINING, "pessimism that ACC chose"),
     "gap": (records.TRAINING, "gap: return - Q"),
 }
+RUNNERS = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid-")
+"""tasks whose body leaves the picture unless the camera follows it"""
 FRAMES = 200
 """of the video: ten seconds of HalfCheetah"""
 
@@ -62,7 +64,8 @@ def render(folder: Path, env_id: str, path: Path) -> None:
     import gymnasium as gym
     import imageio
 
-    policy, env = acc_rl.load_policy(folder), gym.make(env_id, render_mode="rgb_array")
+    follow = {"camera_name": "track"} if env_id.startswith(RUNNERS) else {}
+    policy, env = acc_rl.load_policy(folder), gym.make(env_id, render_mode="rgb_array", **follow)
     observation, _ = env.reset(seed=1)
     with imageio.get_writer(path, fps=env.metadata["render_fps"]) as video:
         for _ in range(FRAMES):
