@@ -49,7 +49,7 @@ torture: $(READY)  ## kills, failing disks, damage in the large form; writes the
 	$(BIN)/python tests/torture.py --write docs/reliability.md
 
 docs: $(READY)  ## the documentation as a site; then: python3 -m http.server -d site
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: $(READY)  ## wheel and source distribution in dist/, tried in fresh environments
 	$(BIN)/python tools/dist.py
