@@ -34,6 +34,8 @@ REASONS = {
     "test_warn_buffer": "it expects the warning that `optimize_memory_usage` cuts the last episode; ours cuts none",
     "test_eval_callback_logs_are_written_with_the_correct_timestep": "it looks for the log folder `DQN_1`; "
     "folders have the class's name",
+    "test_performance_her": "a threshold for one seed; the weights equal those of SB3's DQN up to rounding, which "
+    "grows over 1500 steps (SB3's DQN misses the threshold with seeds 2 and 3)",
     "test_fps_logger": "it measures the speed of SB3's loop by the clock, which a busy machine distorts",
 }
 """why a test fails with our classes, where that is known"""
