@@ -6,7 +6,7 @@ import torch as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acc_rl.nn.losses import quantile_huber_loss
+from acc_rl.nn.losses import ascending, count_below, quantile_huber_loss
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -81,3 +81,20 @@ def test_unsorted_targets_would_be_noticed():
     expected = pairwise(z, targets)
     assert quantile_huber_loss(z, targets.sort(1).values).item() == pytest.approx(expected.item(), rel=1e-5)
     assert quantile_huber_loss(z, targets).item() != pytest.approx(expected.item(), rel=1e-2)
+
+
+@given(st.integers(1, 20), st.integers(1, 9), st.integers(0, 999))
+def test_counts_are_those_of_searchsorted(n, queries, seed):
+    generator = th.Generator().manual_seed(seed)
+    y = ascending(th.randint(-4, 5, (3, n), generator=generator).double())  # with ties
+    c = th.randint(-6, 7, (3, queries), generator=generator).double() / 2
+    assert th.equal(count_below(y, c), th.searchsorted(y, c))
+
+
+def test_sorting_leaves_its_argument_and_puts_nan_last():
+    x = th.tensor([[2.0, th.nan, -1.0], [0.0, 3.0, 1.0]])
+    th.testing.assert_close(ascending(x), th.tensor([[-1.0, 2.0, th.nan], [0.0, 1.0, 3.0]]), equal_nan=True)
+    assert x[0, 0] == 2
+    x = th.tensor([[2.0, 1.0]], requires_grad=True)
+    ascending(x)[0, 1].backward()
+    assert x.grad.tolist() == [[1.0, 0.0]]
