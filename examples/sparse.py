@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from acc_rl import RunSpec, train
-from acc_rl.core.episodes import Array
+from acc_rl.core.observations import Array
 from acc_rl.runs.provenance import cpu_name
 from acc_rl.store import records
 

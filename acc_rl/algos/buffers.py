@@ -15,7 +15,7 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.common.vec_env import VecNormalize
 
 from acc_rl.algos.transfer import to_device
-from acc_rl.core.episodes import Array, Observations
+from acc_rl.core.observations import Array, Observations
 
 SHARED = -1
 """the next observation is the observation of the row after"""

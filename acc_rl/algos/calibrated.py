@@ -29,8 +29,8 @@ from acc_rl.algos.estimates import ModelEstimator, raw_transition
 from acc_rl.algos.saving import Saved
 from acc_rl.core.checks import first_non_finite, is_number
 from acc_rl.core.controller import Controller, make_controller
-from acc_rl.core.episodes import Array, Observations
 from acc_rl.core.errors import AccError, SettingError
+from acc_rl.core.observations import Array, Observations
 from acc_rl.core.settings import EARLY, PAPER, BiasSettings
 from acc_rl.nn.allocator import keep_freed_memory
 from acc_rl.nn.head import Law

@@ -11,17 +11,9 @@ import numpy as np
 import torch as th
 
 from acc_rl.core.controller import Calibrating, Controller, Evidence
-from acc_rl.core.episodes import (
-    ENDLESS,
-    Episode,
-    Episodes,
-    Estimator,
-    Observations,
-    Pairs,
-    clustered,
-    spread_observations,
-)
+from acc_rl.core.episodes import ENDLESS, Episode, Episodes, Estimator, Pairs, clustered, spread_observations
 from acc_rl.core.errors import AccError
+from acc_rl.core.observations import Observations
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
 from acc_rl.nn.knob import Knob

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
-from acc_rl.core.episodes import Array, Floats, Observations, index_observations
 from acc_rl.core.errors import AccError
+from acc_rl.core.observations import Array, Floats, Observations, index_observations
 from acc_rl.nn.head import Law
 
 CHUNK = 1024

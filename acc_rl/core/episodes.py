@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[Any]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Observations: TypeAlias = Array | dict[str, Array]
+from acc_rl.core.observations import Array, Floats, Observations, copied, flat, index_observations, join, nested
+
 ENDLESS = 10_000
 """steps of an env without an end, from which its task counts as one that never ends"""
 LONGEST = 100_000
@@ -65,20 +64,6 @@ def discounted_bonus(bonus: npt.ArrayLike, gamma: float, n_steps: int = 1) -> Fl
     for t in reversed(range(len(b) - n_steps)):
         result[t] = gamma**n_steps * (b[t + n_steps] + result[t + n_steps])
     return result[: len(b)]
-
-
-def index_observations(observations: Observations, index: Any) -> Observations:
-    """``observations[index]``, for arrays and for dictionaries of arrays alike."""
-    if isinstance(observations, dict):
-        return {key: value[index] for key, value in observations.items()}
-    return observations[index]  # type: ignore[no-any-return]
-
-
-def join(parts: Sequence[Observations], how: Callable[[list[Array]], Array]) -> Observations:
-    """``how(parts)`` (np.stack, np.concatenate), for arrays and for dictionaries of arrays alike."""
-    if isinstance(parts[0], dict):
-        return {key: how([part[key] for part in parts]) for key in parts[0]}
-    return how(list(parts))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -315,9 +300,9 @@ class Episodes:
         steps = [step for steps in self._open for step in steps]
         finals = {"final": join([e.final_observation for e in self.episodes], np.stack)} if stored else {}
         return {
-            **_flat("stored", _joined(stored, np.concatenate)),
-            **_flat("stored", finals),
-            **_flat("open", _joined(steps, np.stack)),
+            **flat("stored", _joined(stored, np.concatenate)),
+            **flat("stored", finals),
+            **flat("open", _joined(steps, np.stack)),
             "truncated": np.array([e.truncated for e in self.episodes], bool),
             "lengths": np.array([len(e) for e in self.episodes], np.int64),
             "ages": np.array([self.steps - e.end for e in self.episodes], np.int64),
@@ -325,7 +310,7 @@ class Episodes:
         }
 
     def load_state_dict(self, state: Mapping[str, Array]) -> None:
-        stored, start = _nested("stored", state), 0
+        stored, start = nested("stored", state), 0
         final = stored.pop("final", None)
         self.episodes = []
         for i, length in enumerate(state["lengths"].tolist()):
@@ -337,7 +322,7 @@ class Episodes:
         lengths = state["open_lengths"].tolist()
         if len(lengths) != len(self._open):  # another number of envs starts with fresh episodes
             return
-        rows, start = _nested("open", state), 0
+        rows, start = nested("open", state), 0
         self._open = []
         for length in lengths:
             steps = [{key: index_observations(part, start + t) for key, part in rows.items()} for t in range(length)]
@@ -355,35 +340,6 @@ def _step(observations: Observations, actions: Any, rewards: Any, estimates: Any
 def _joined(rows: Sequence[Sequence[Any]], how: Callable[[list[Array]], Array]) -> dict[str, Observations]:
     columns = zip(COLUMNS, zip(*rows, strict=True), strict=True) if rows else ()
     return {name: join(list(column), how) for name, column in columns}
-
-
-def _flat(prefix: str, columns: Mapping[str, Observations]) -> dict[str, Array]:
-    """Dictionaries of arrays get a slash and their key"""
-    flat: dict[str, Array] = {}
-    for name, column in columns.items():
-        parts = column.items() if isinstance(column, dict) else [("", column)]
-        flat |= {f"{prefix}.{name}/{key}" if key else f"{prefix}.{name}": part for key, part in parts}
-    return flat
-
-
-def _nested(prefix: str, state: Mapping[str, Array]) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    for name, array in state.items():
-        column, slash, key = name.removeprefix(prefix + ".").partition("/")
-        if not name.startswith(prefix + "."):
-            continue
-        if slash:
-            columns.setdefault(column, {})[key] = array
-        else:
-            columns[column] = array
-    return columns
-
-
-def copied(observations: Observations) -> Observations:
-    """A part would keep the whole in memory."""
-    if isinstance(observations, dict):
-        return {key: np.array(value) for key, value in observations.items()}
-    return np.array(observations)
 
 
 def _close(steps: Sequence[tuple[Any, ...]], final: Observations, truncated: bool, end: int) -> Episode:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from acc_rl.core.episodes import ENDLESS, Array, Episodes, Estimator, Floats, index_observations
+from acc_rl.core.episodes import ENDLESS, Episodes, Estimator
+from acc_rl.core.observations import Array, Floats, index_observations
 
 LEFT_OUT = 100
 """last pairs of an episode that a time limit cut: their returns lack too much of what the critic counts on"""

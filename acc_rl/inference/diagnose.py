@@ -14,8 +14,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
 from acc_rl.algos.estimates import ModelEstimator
-from acc_rl.core.episodes import Array, Episodes, join
+from acc_rl.core.episodes import Episodes
 from acc_rl.core.errors import AccError, needs
+from acc_rl.core.observations import Array, join
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
 

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from acc_rl.core.episodes import join
 from acc_rl.core.errors import SettingError
+from acc_rl.core.observations import join
 from acc_rl.runs.envs import EVALUATION, episode_seed, make
 from acc_rl.runs.spec import RunSpec
 

@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecMonitor, VecNormalize, unwrap_ve
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.core.controller import Controller
-from acc_rl.core.episodes import Observations, copied, index_observations
 from acc_rl.core.errors import AccError
+from acc_rl.core.observations import Observations, copied, index_observations
 from acc_rl.runs.envs import LONGEST, SeededEpisodes
 
 RUNNING = (

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from acc_rl.algos.buffers import SharedReplayBuffer
-from acc_rl.core.episodes import Array
+from acc_rl.core.observations import Array
 from acc_rl.store import files, tree
 from acc_rl.store.records import DamagedFile, RecordError, read_json
 

@@ -12,8 +12,8 @@ import torch as th
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from acc_rl.core.episodes import Array
 from acc_rl.core.errors import AccError
+from acc_rl.core.observations import Array
 
 ARRAY, TENSOR, TUPLE, PAIRS = "$array", "$tensor", "$tuple", "$pairs"
 """marks of what JSON does not know: arrays, tensors, tuples, mappings whose keys are no texts"""
