@@ -258,8 +258,8 @@ def _architecture(algo: str, weights: Weights, env: gym.Env[Any, Any], data: Map
         kwargs |= {"net_arch": {"pi": actor, "qf": hidden}, "n_critics": n_critics}
         if algo == "tqc":
             kwargs["n_quantiles"] = last
-    kwargs = data.get("policy_kwargs")
-    activation = str(kwargs.get("activation_fn", "ReLU")) if isinstance(kwargs, dict) else "ReLU"
+    given = data.get("policy_kwargs")
+    activation = str(given.get("activation_fn", "ReLU")) if isinstance(given, dict) else "ReLU"
     known = [cls for cls in ACTIVATIONS.values() if re.search(rf"\b{cls.__name__}\b", activation)]
     if not known:
         raise AccError(f"activation {activation} is not known here; if you trust the file: --trust-pickle")
