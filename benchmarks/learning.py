@@ -121,7 +121,7 @@ def table(rows: Sequence[dict[str, Any]], minutes: float) -> str:
     import numpy as np
 
     times = [60 * minutes * share for share in (1 / 3, 2 / 3, 1)]
-    lines = ["| | seeds | env steps | " + " | ".join(f"return after {t / 60:g} min" for t in times) + " |"]
+    lines = ["| | seeds | env steps | " + " | ".join(f"return after {t / 60:.3g} min" for t in times) + " |"]
     lines.append("|---|" + "---:|" * (2 + len(times)))
     for name in CONTESTANTS:
         if own := [row for row in rows if row["name"] == name]:
@@ -142,7 +142,7 @@ def draw(rows: Sequence[dict[str, Any]], folder: Path) -> Path:
             for column, entry in zip(data.values(), (row["name"], second / 60, value, str(row["seed"])), strict=True):
                 column.append(entry)
     names = [name for name in CONTESTANTS if name in data[SERIES]]
-    panel = curves(ENV, data, looks(names), "minutes on one core", "return")
+    panel = curves(ENV, data, looks(names), "minutes on one core", "return", x_end=rows[0]["minutes"])
     return write_figure(Figure("learning", TITLE, "", [panel]), folder, "png")
 
 
