@@ -96,6 +96,7 @@ def renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     found: dict[str, Any] = {}
     for name, value in given.items():
         ours = names.get(name, name)
-        if found.setdefault(ours, value) != value:
+        if ours in found and found[ours] != value:
             raise SettingError(f"{name} is {value!r}, but {ours}, which is the same, {found[ours]!r}: give one of them")
+        found[ours] = value
     return found

@@ -38,7 +38,8 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     def _setup_model(self) -> None:
         super()._setup_model()
         if self.log_ent_coef is not None:
-            self.ent_coef_optimizer = th.optim.Adam([self.log_ent_coef], self.lr_schedule(1), fused=True)
+            fused = self.device.type in ("cpu", "cuda")
+            self.ent_coef_optimizer = th.optim.Adam([self.log_ent_coef], self.lr_schedule(1), fused=fused)
 
     @property
     def target_interval(self) -> int:

@@ -194,7 +194,7 @@ class RunSpec:
     """threads for torch; 0: one for small nets, all cores for large ones, and the same when the run resumes"""
     device: str = "auto"
     """cpu, cuda or auto"""
-    env_kwargs: Annotated[dict[str, Any], PAIRS] = field(default_factory=dict)
+    env_kwargs: Annotated[dict[str, Any], PAIRS] = field(default_factory=dict, hash=False)
     """arguments of the task, each value as JSON or else as text"""
     wrapper: tuple[str, ...] = ()
     """classes of gymnasium.Wrapper around the task, as module:Class, the innermost first"""

@@ -26,6 +26,10 @@ ALL = {f"{page.name}-{i}": block for page in PAGES for i, block in enumerate(blo
 COMPILED_ALONE = {
     "getting_started.md-0": "needs a trained run",
     "rl_zoo.md-0": "needs RL Zoo",
+    "from_sb3.md-1": "needs a model of sb3-contrib's",
+    "from_sb3.md-2": "needs a trained run",
+    "robot.md-0": "needs a trained run",
+    "robot.md-1": "needs a robot",
 }
 TINY = 100
 """env steps"""

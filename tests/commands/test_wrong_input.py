@@ -198,7 +198,7 @@ def test_callbacks_may_be_given_several_times():
 @pytest.mark.parametrize("algo", REGISTRY)
 def test_the_defaults_in_the_help_are_those_of_the_algorithm(algo):
     settings, bias = default_settings(algo)
-    env = gym.make("CartPole-v1" if REGISTRY[algo].module == "discrete" else "Pendulum-v1")
+    env = gym.make("CartPole-v1" if REGISTRY[algo].module in ("discrete", "qrdqn") else "Pendulum-v1")
     plain = REGISTRY[algo].make("MlpPolicy", env)
     assert settings["learning_rate"] == plain.lr_schedule(1.0)
     assert settings["batch_size"] == plain.batch_size

@@ -173,7 +173,7 @@ def test_without_an_end_the_gap_is_measured_by_steps(monkeypatch):
     assert model.calibration.last_update > 700
     assert model.calibration.episodes.open_lengths[0] <= 300 + 100
     again = make("acc", Ring(), seed=0, bias=BIAS)
-    again.set_parameters(model.get_parameters())
+    again.set_parameters(model.state_dicts())
     assert again.calibration.endless
 
 
