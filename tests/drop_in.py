@@ -100,8 +100,11 @@ def run_here(checkout: str, library: str, names: str, only: str, out: str) -> No
     plugin = Substitute(library, names)
     options = ["-c", os.devnull, "--rootdir", checkout, "-p", "no:cacheprovider", "-p", "no:xdist", "-q", "--tb=short"]
     options.append("--continue-on-collection-errors")  # some files need packages that are not installed
-    pytest.main([f"{checkout}/tests", *options, "-k", only], plugins=[plugin])
-    Path(out).write_text(json.dumps(plugin.results, indent=1))
+    code = pytest.main([f"{checkout}/tests", *options, "-k", only], plugins=[plugin])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        sys.exit(int(code))
+    run = {test: each for test, each in plugin.results.items() if "outcome" in each}  # --only leaves others out
+    Path(out).write_text(json.dumps(run, indent=1))
 
 
 def run(checkout: Path, library: str, names: str, only: str, keep: Path) -> Results:

@@ -42,6 +42,15 @@ def test_classes_are_substituted_and_counted(tmp_path):
     assert drop_in.passed(results) == (2, 3)
 
 
+def test_some_tests_alone(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(TESTS)
+    results = drop_in.run(tmp_path, "stable_baselines3", "plain", "named", tmp_path)
+    assert [(test.rpartition("::")[2], each["outcome"]) for test, each in results.items()] == [
+        ("test_named_in_the_code", "passed")
+    ]
+
+
 def test_at_least_95_of_100_tests_pass_with_each_class():
     rows = re.findall(r"^\| `(\w+)` \| (.*of \d+.*) \|$", PAGE.read_text(), re.MULTILINE)
     assert {name for name, _ in rows} == set(drop_in.SETS["theirs"])
