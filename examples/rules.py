@@ -48,7 +48,7 @@ def lines(rows: list[dict[str, object]], x: str, y: str, panel: str, colour: str
     encoded = chart.encode(
         x=alt.X(f"{x}:Q", title=x),
         y=alt.Y(f"{y}:Q", title=y, scale=alt.Scale(zero=False)),
-        color=alt.Color(f"{colour}:N", title=None),
+        color=alt.Color(f"{colour}:N", title=None, legend=alt.Legend(labelLimit=400)),
         strokeDash=alt.StrokeDash(f"{colour}:N", title=None),
         detail=f"{detail}:N",
     )
@@ -82,7 +82,8 @@ def study(path: Path) -> None:
     knob, curves = [], []
     with unpacked(path) as folder:
         print("| task | variant | seed | return | Q - R, soft | of R | pessimism |\n|---|---|--:|--:|--:|--:|--:|")
-        for run in load(folder).runs:
+        runs = load(folder).runs
+        for run in (each for each in runs if each.last_step == max(other.last_step for other in runs)):
             about = {"task": run.task, "variant": run.label, "seed": run.seed}
             training = list(records.read(folder / run.name / records.TRAINING))
             tests = list(records.read(folder / run.name / records.EVALUATIONS))
