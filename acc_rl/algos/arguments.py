@@ -58,7 +58,7 @@ ARGUMENTS: Mapping[str, str] = {
 
 
 def signature(cls: type[Any]) -> inspect.Signature:
-    """With the arguments of all constructors that hand on theirs, and the defaults of the most derived class"""
+    """With the arguments of all constructors that pass theirs on, and the defaults of the most derived class"""
     found: dict[str, inspect.Parameter] = {}
     for constructor in (vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base)):
         _, *parameters = inspect.signature(constructor).parameters.values()
