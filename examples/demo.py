@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +19,7 @@ PANELS = {
     "pessimism": (records.TRAINING, "pessimism that ACC chose"),
     "gap": (records.TRAINING, "gap: return - Q"),
 }
-RUNNERS = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid-")
-"""tasks whose body leaves the picture unless the camera follows it"""
+ACC = Path(sys.executable).with_name("acc")
 FRAMES = 200
 """of the video: ten seconds of HalfCheetah"""
 
@@ -48,32 +46,14 @@ def draw(folder: Path, path: Path, title: str) -> None:
     alt.hconcat(*panels, title=title).save(path, scale_factor=2)
 
 
-def film(folder: Path, env: str, path: Path) -> str:
+def film(folder: Path, path: Path) -> str:
     """In a process of its own: how to render is decided when MuJoCo is imported, and not every machine can"""
-    command = [sys.executable, __file__, "--env", env, "--render", str(folder), str(path)]
-    environment = {"MUJOCO_GL": "egl", **os.environ} if sys.platform == "linux" else None
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = [ACC, "play", folder, "--video", path, "--horizon", FRAMES]
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=False)
     if done.returncode == 0 and path.exists():
         return f"video:   {path}"
     reason = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
     return f"no video, rendering failed here: {reason}"
-
-
-def render(folder: Path, env_id: str, path: Path) -> None:
-    """The first steps of an episode as a video"""
-    import gymnasium as gym
-    import imageio
-
-    follow = {"camera_name": "track"} if env_id.startswith(RUNNERS) else {}
-    policy, env = acc_rl.load_policy(folder), gym.make(env_id, render_mode="rgb_array", **follow)
-    observation, _ = env.reset(seed=1)
-    with imageio.get_writer(path, fps=env.metadata["render_fps"]) as video:
-        for _ in range(FRAMES):
-            observation, _, terminated, truncated, _ = env.step(policy(observation))
-            video.append_data(env.render())
-            if terminated or truncated:
-                break
-    env.close()
 
 
 def main() -> None:
@@ -83,11 +63,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for the results")
     parser.add_argument("--no-video", action="store_true")
-    parser.add_argument("--render", nargs=2, type=Path, metavar=("RUN", "VIDEO"), help="only film a finished run")
     args = parser.parse_args()
-    if args.render:
-        render(args.render[0], args.env, args.render[1])
-        return
     print(f"{args.env}: {args.steps} steps with acc-x; Ctrl-C stops, the same command resumes")
     try:
         folder = acc_rl.train(spec(args.env, args.steps, args.seed), args.out)
@@ -99,13 +75,12 @@ def main() -> None:
     print(f"curves:  {args.out / 'curves.png'}")
     if not args.no_video:
         print("filming ...")
-        print(film(folder, args.env, args.out / "demo.mp4"))
-    acc = Path(sys.executable).with_name("acc")
+        print(film(folder, args.out / "demo.mp4"))
     print(
         "try next:",
-        f"  {acc} eval {folder} --episodes 20",
-        f"  {acc} report {folder} --out {args.out / 'report'}",
-        "  " + f"{acc} train Hopper --algo acc-x --steps 5e4",
+        f"  {ACC} eval {folder} --episodes 20",
+        f"  {ACC} report {folder} --out {args.out / 'report'}",
+        "  " + f"{ACC} train Hopper --algo acc-x --steps 5e4",
         sep="\n",
     )
 

@@ -39,7 +39,7 @@ def test_the_demo(demo, tmp_path, monkeypatch, capsys):
 
 def test_where_nothing_can_be_rendered(demo, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(FILE.parents[1]))
-    told = demo.film(tmp_path / "not-there", "Pendulum-v1", tmp_path / "video.mp4")
+    told = demo.film(tmp_path / "not-there", tmp_path / "video.mp4")
     assert told.startswith("no video, rendering failed here: ")
     assert "not-there" in told
     assert not (tmp_path / "video.mp4").exists()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from acc_rl.core.errors import AccError, needs
@@ -23,14 +24,11 @@ def play(
     """Play episodes with deterministic actions, in a window or into a video file; gives return and length of each."""
     if episodes < 1:
         raise AccError(f"episodes is {episodes}, but must be >= 1")
-    if (
-        video is None
-        and sys.platform == "linux"
-        and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-    ):
-        raise AccError("there is no screen for a window: use --video FILE.mp4 or --gif FILE.gif")
-    if video is not None:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
+    if sys.platform == "linux":
+        if video is not None:
+            os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported
+        elif not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            raise AccError("there is no screen for a window: use --video FILE.mp4 or --gif FILE.gif")
 
     from acc_rl.inference.policy import load_policy
     from acc_rl.runs import envs
@@ -38,6 +36,7 @@ def play(
 
     policy = load_policy(folder)
     env = envs.make(task, horizon, render_mode="human" if video is None else "rgb_array")
+    _follow(env)
     # beside the video until it is whole
     part = None if video is None else video.with_name(PART + video.name)
     fps = env.metadata.get("render_fps", 30)
@@ -61,6 +60,16 @@ def play(
         if writer is not None and part is not None:
             writer.close()
             part.unlink(missing_ok=True)
+
+
+def _follow(env: gym.Env[Any, Any]) -> None:
+    """Film a body that may leave the picture with the camera that its model has for that, if the task's does not"""
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None and "trackbodyid" not in (renderer.default_cam_config or {}):
+        import mujoco
+
+        # -1 where there is none, which is the free camera
+        renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
 
 
 def _writer(path: Path, fps: float) -> Any:

@@ -80,6 +80,8 @@ class Residual(Layer):
 
     def __init__(self, *layers: Layer) -> None:
         self.layers = layers
+        modules = [layer.module for layer in layers if layer.module is not None]
+        self.module = nn.ModuleList(modules) if modules else None
 
     def initial(self) -> list[Tensor]:
         return [each for layer in self.layers for each in layer.initial()]

@@ -13,6 +13,7 @@ from kit import QUIET, tiny
 
 from acc_rl.commands.main import main
 from acc_rl.core.errors import AccError
+from acc_rl.inference import play
 from acc_rl.inference.export import export_onnx
 from acc_rl.inference.policy import load_policy
 from acc_rl.runs.resume import CheckpointCallback
@@ -190,6 +191,14 @@ def test_export_to_a_folder(tmp_path, capsys):
     assert "policy.pt, but must end in .onnx" in capsys.readouterr().err
     assert main(["export", str(folder), str(tmp_path / "policy.onnx")]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "run", "there"]
+
+
+@pytest.mark.parametrize(("env", "camera"), [("HalfCheetah-v5", 0), ("Hopper-v5", -1)])
+def test_the_camera_follows_who_runs(env, camera):
+    """Hopper's free camera follows by itself"""
+    made = gym.make(env)
+    play._follow(made)
+    assert made.unwrapped.mujoco_renderer.camera_id == camera
 
 
 def test_a_video_is_whole_or_not_there(tmp_path, monkeypatch, capsys):

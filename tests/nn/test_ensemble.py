@@ -170,6 +170,15 @@ def test_layers_equal_torchs_own(kind):
     th.testing.assert_close(ensemble.theta.grad, leaf.grad)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "layernorm", "simba"])
+def test_the_parameters_of_an_activation_are_learned(kind):
+    ensemble = make_ensemble(kind, 2, 3, [4, 4], 1, nn.PReLU)
+    ensemble(th.randn(8, 3)).sum().backward()
+    slopes = [parameter for parameter in ensemble.parameters() if parameter is not ensemble.theta]
+    assert slopes
+    assert all(each.grad is not None and each.grad.abs().sum() > 0 for each in slopes)
+
+
 def test_nets_of_ones_own():
     ensemble = make_ensemble(lambda i, hidden, o: nn.Linear(i, o), 2, 3, [], 4)
     x = th.randn(5, 3, requires_grad=True)
