@@ -63,8 +63,11 @@ def _told(option: Any) -> str:
     return names.get(option, "a list of numbers")
 
 
+CONSTANTS = {"True": True, "False": False, "None": None}
+
+
 def _pairs(words: list[str]) -> dict[str, Any]:
-    """key=value, each value as JSON or, where it is not that, as text"""
+    """key=value, each value as JSON or as Python spells its constants or, where it is neither, as text"""
     found: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -73,7 +76,7 @@ def _pairs(words: list[str]) -> dict[str, Any]:
         try:
             found[key] = json.loads(text)
         except ValueError:
-            found[key] = text
+            found[key] = CONSTANTS.get(text, text)
     return found
 
 

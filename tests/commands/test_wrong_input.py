@@ -262,10 +262,11 @@ def test_brackets_in_a_path_are_no_markup(capsys):
 
 
 def test_arguments_of_tasks_on_the_command_line(tmp_path):
-    words = ["Pendulum", "--env-kwargs", "g=9.5", "b=true", "s=a=b", "n=null", 'q="3"', "--wrapper", "a:B", "c.d:E"]
-    spec = parse_train([*words, "--time-limit", "50", "--normalize", "--vec", "subproc"]).spec
+    values = ["g=9.5", "b=true", "f=False", "s=a=b", "n=null", 'q="3"']
+    words = ["Pendulum", "--env-kwargs", *values, "--wrapper", "a:B", "c.d:E", "--time-limit", "50"]
+    spec = parse_train([*words, "--normalize", "--vec", "subproc"]).spec
     assert spec.env == "Pendulum-v1"
-    assert spec.env_kwargs == {"g": 9.5, "b": True, "s": "a=b", "n": None, "q": "3"}
+    assert spec.env_kwargs == {"g": 9.5, "b": True, "f": False, "s": "a=b", "n": None, "q": "3"}
     assert (spec.wrapper, spec.time_limit, spec.normalize, spec.vec) == (("a:B", "c.d:E"), 50, True, "subproc")
     (tmp_path / "run.toml").write_text('env = "Pendulum"\nwrapper = ["a:B"]\n[env_kwargs]\ng = 9.5\n')
     spec = parse_train(["--config", str(tmp_path / "run.toml"), "--normalize"]).spec
