@@ -22,7 +22,7 @@ MARKERS, OF_SINGLE_RUNS = 8, 3
 """per line"""
 LABELS = 46
 """pixels for the numbers beside a y axis, in all charts the same: those above each other begin at one line"""
-Kind = Literal["curves", "bars"]
+Kind = Literal["curves", "points", "bars"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Figure:
 
     @property
     def has_curves(self) -> bool:
-        return any(panel.kind == "curves" for panel in self.panels)
+        """Or single points: data with x and y"""
+        return any(panel.kind != "bars" for panel in self.panels)
 
 
 def numbers(values: Any, digits: int = 5) -> list[float | None]:
@@ -184,6 +185,20 @@ def reference_line() -> Any:
     return once.mark_rule(strokeDash=[3, 3], opacity=0.6, color="currentColor")
 
 
+def points(
+    title: str, data: Mapping[str, Sequence[Any]], looks: Mapping[str, Look], x_title: str, y_title: str
+) -> Panel:
+    """A mark per run, and a line at x = 0; columns series, line (which run), x and y"""
+    shown = of_data(data, looks)
+    tooltips = [alt.Tooltip(f"{SERIES}:N", title="algorithm"), alt.Tooltip("line:N", title="run")]
+    tooltips += [alt.Tooltip("x:Q", title=x_title, format=",.3~r"), alt.Tooltip("y:Q", title=y_title, format=",.4~r")]
+    x = alt.X("x:Q", title=x_title, axis=alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=False, grid=True))
+    y = alt.Y("y:Q", title=y_title, axis=y_axis([data["y"]], percent=False, log=False))
+    marks = alt.Chart(alt.NamedData("data")).mark_point(filled=True, opacity=0.85, size=70)
+    marks = marks.encode(x, y, colour(shown), by_look(alt.Shape, shown, "shape"), tooltip=tooltips)
+    return Panel(title, alt.layer(reference_line().encode(x=alt.X(datum=0)), marks), data, "points", shown, x_title)
+
+
 def intervals(
     title: str,
     data: Mapping[str, Sequence[Any]],
@@ -243,6 +258,6 @@ def page_spec(panel: Panel) -> dict[str, Any]:
     spec["params"] = [*spec.get("params", []), hidden]
     spec["transform"] = [{"filter": f"indexof(hidden, datum.{SERIES}) < 0"}, *spec.get("transform", [])]
     spec["width"] = "container"
-    spec["height"] = 210 if panel.kind == "curves" else ROW_HEIGHT * len(panel.data[SERIES])
+    spec["height"] = ROW_HEIGHT * len(panel.data[SERIES]) if panel.kind == "bars" else 210
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     return spec

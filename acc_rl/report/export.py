@@ -38,9 +38,9 @@ def file_spec(figure: Figure, columns: int = 3) -> dict[str, Any]:
         spec = _renamed(bare(panel), f"data{i}")
         datasets[f"data{i}"] = rows(panel.data)
         size = {"width": 620 if figure.wide else 260, "height": 300 if figure.wide else 180}
-        spec |= size if panel.kind == "curves" else {"height": ROW_HEIGHT * len(panel.data[SERIES])}
+        spec |= {"height": ROW_HEIGHT * len(panel.data[SERIES])} if panel.kind == "bars" else size
         charts.append({**spec, "title": panel.title})
-    lines = {label: look for panel in figure.panels if panel.kind == "curves" for label, look in panel.looks.items()}
+    lines = {label: look for panel in figure.panels if panel.kind != "bars" for label, look in panel.looks.items()}
     every = {"color": "independent", "strokeDash": "independent", "shape": "independent"}
     panels = {"concat": charts, "columns": 1 if figure.wide else columns, "resolve": {"scale": every}}
     return {
@@ -111,11 +111,11 @@ CURVES = {SERIES: "algorithm", "line": "run", "x": "x", "y": "y", "low": "low", 
 
 
 def write_curves(figure: Figure, folder: Path) -> Path:
-    """The lines of a figure as they are drawn, one row per point"""
+    """The lines or points of a figure as they are drawn, one row per point"""
     content = [
         [panel.title, panel.x_title, *(row.get(name) for name in CURVES)]
         for panel in figure.panels
-        if panel.kind == "curves"
+        if panel.kind != "bars"
         for row in rows(panel.data)
     ]
     path = folder / f"curves-{figure.key}.csv"

@@ -15,7 +15,7 @@ from acc_rl.report.curves import EVALUATION_FILTER
 from acc_rl.report.load import Study
 from acc_rl.report.per_task import panels, per_task
 from acc_rl.report.source import Source, dot, stack
-from acc_rl.report.value_errors import signed_bias, value_error
+from acc_rl.report.value_errors import return_and_bias, signed_bias, value_error
 
 
 def figures(source: Source) -> list[Figure]:
@@ -30,7 +30,7 @@ def figures(source: Source) -> list[Figure]:
         made += [sample_efficient(source), td3(source)]
     made += [*calibration(source), value_error(source), *signed_bias(source)]
     if not source.study.single:
-        made.append(critics(source))
+        made += [return_and_bias(source), critics(source)]
     return [figure for figure in made if figure is not None and figure.panels]
 
 

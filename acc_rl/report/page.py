@@ -34,7 +34,7 @@ from acc_rl.report.source import Source
 
 SUMMARY = ("aggregate", "final", "profile", "improvement")
 """figures above the table of final returns"""
-BEHIND_GAPS = ("value-error", "bias", "bias-soft", "critics")
+BEHIND_GAPS = ("value-error", "bias", "bias-soft", "bias-full", "return-bias", "critics")
 """figures below the table of gaps"""
 
 

@@ -262,7 +262,7 @@ def test_the_legend_of_a_file_has_lines_and_markers(study, tmp_path):
 def test_what_older_records_lack_is_not_shown(study):
     drawn = {figure.key: figure for figure in figures.figures(source_of(study))}
     assert [panel.title for panel in drawn["value-error"].panels] == ["mean of |Q - R| / |R|, the paper's"]
-    assert "bias-soft" not in drawn
+    assert not {"bias-soft", "bias-full", "return-bias"} & set(drawn)
     assert len(drawn["calibration-dropped"].notes) == 1
     assert calibration.gap_table(source_of(study)).rows == []
 
@@ -276,6 +276,7 @@ def test_newer_records_show_more(tmp_path):
     np.testing.assert_allclose(np.array(relative.data["y"]) * 2, papers.data["y"], rtol=1e-3)
     soft, plain = (drawn[key].panels[0].data["y"] for key in ("bias-soft", "bias"))
     np.testing.assert_allclose(soft, np.array(plain) + 3, rtol=1e-3)
+    assert set(drawn["bias-full"].panels[0].data["y"]) == {1.234}  # Q - R, the gap is R - Q
     at_end = "d has been at its end 0 since step 25,000 while the critic still underestimates."
     assert drawn["calibration-dropped"].notes[0] == f"Hopper-v5, acc, seeds 0, 1: {at_end}"
     rows = [[cell.text for cell in row.cells] for row in calibration.gap_table(source).rows]
@@ -283,6 +284,28 @@ def test_newer_records_show_more(tmp_path):
     html, _ = build(study)
     assert '<section id="gap">' in html
     assert "since step 25,000" in html
+
+
+def test_return_against_bias_has_a_mark_per_run_and_their_ranks(tmp_path):
+    study = synthetic.write_study(tmp_path / "s", ["Hopper-v5"], ["acc", "sac"], [0, 1, 2], steps=40_000, gaps=True)
+    levels = []
+    for bias, folder in enumerate(sorted(path.parent for path in study.glob("*/training.jsonl")), start=1):
+        rows = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+        sign = 1 if bias % 2 else -1
+        synthetic.write_rows(folder / "training.jsonl", [row | {"gap_full": sign * bias} for row in rows])
+        rows = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
+        levels.append(100.0 - bias)
+        synthetic.write_rows(folder / "evaluations.jsonl", [row | {"mean_return": levels[-1]} for row in rows])
+    figure = figure_of(source_of(study), "return-bias")
+    (panel,) = figure.panels
+    assert panel.data["series"] == ["acc"] * 3 + ["sac"] * 3
+    assert panel.data["line"] == ["seed 0", "seed 1", "seed 2"] * 2
+    assert panel.data["x"] == [-1, 2, -3, 4, -5, 6]
+    assert panel.data["y"] == levels
+    assert "Hopper-v5, 6 runs: -1.00 (p < 0.001)" in figure.notes[0]
+    svg = export.write_figure(figure, tmp_path, "svg").read_text()
+    assert svg.count('aria-roledescription="point"') == 6 + 2  # and two of the legend
+    assert len(export.write_curves(figure, tmp_path).read_text().splitlines()) == 7
 
 
 def test_a_beta_that_left_its_end_again_is_not_told(tmp_path):
