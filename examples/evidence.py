@@ -16,7 +16,6 @@ import numpy as np
 import torch as th
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.algos.calibration import in_blocks
 from acc_rl.algos.registry import find
 from acc_rl.core.episodes import Episode, Episodes, Pairs, clustered
 from acc_rl.runs.provenance import cpu_name
@@ -112,8 +111,7 @@ def episode(steps: list[tuple], final: np.ndarray, truncated: bool) -> Episode:
 def kinds(pairs: Pairs, gamma: float) -> Iterator[tuple[str, Pairs]]:
     """Every kind of evidence, with what its standard error counts as one"""
     for n in LENGTHS:
-        within = pairs.within(n, gamma)
-        yield f"n = {n}", in_blocks(within, n)
+        yield f"n = {n}", pairs.within(n, gamma)
     yield "whole episodes", pairs
 
 
