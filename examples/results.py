@@ -1,14 +1,21 @@
-"""The tables in docs/results.md, from the records of `acc study examples/early.toml`."""
+"""The tables in docs/results.md, from the records in results/.
 
-import sys
+python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
+python examples/results.py results/early.tar.gz --steps 26000 50000 100000             # run by run at these steps
+"""
+
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from acc_rl.report.load import load
+from acc_rl.report.calibration import at_end
+from acc_rl.report.curves import final_level
+from acc_rl.report.load import Run, load
+from acc_rl.report.published import everything
 from acc_rl.store import records
 from acc_rl.store.archive import unpacked
 
-STEPS = (26_000, 50_000, 100_000)
 COLUMNS = (
     ("d", records.TRAINING, "dropped_per_net", 1, ".2f"),
     ("return", records.EVALUATIONS, "mean_return", 5000, ".0f"),
@@ -18,27 +25,70 @@ COLUMNS = (
     ("abs(Q - R) / abs(R)", records.VALUE_ERROR, "normalised", 5000, ".2f"),
 )
 """title, records, what of them, over how many steps, and how it is written"""
+BESIDE = ("CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
+"""of the published returns; all of them of version 4 of the tasks"""
 
 
-def cells(folder, step):
+def at_step(folder: Path, step: int) -> Iterator[str]:
     for _, part, name, before, form in COLUMNS:
         rows = [row for row in records.read(folder / part) if step - before < row["step"] <= step]
         values = [row[name] for row in rows if row.get(name) is not None]
         yield f"{mean(values):{form}}" if values else "-"
 
 
-def main(path):
-    with unpacked(path) as folder:
-        runs = load(folder).runs
-        for step in STEPS:
-            print(f"After {step:,} steps:\n")
-            print("| task | algorithm | seed |", " | ".join(column[0] for column in COLUMNS), "|")
-            print("|---|---|---|" + "--:|" * len(COLUMNS))
-            for run in runs:
-                if run.last_step >= step:
-                    print("|", " | ".join([run.task, run.label, str(run.seed), *cells(folder / run.name, step)]), "|")
-            print()
+def run_by_run(folder: Path, steps: list[int]) -> None:
+    runs = load(folder).runs
+    for step in steps:
+        print(f"After {step:,} steps:\n")
+        print("| task | algorithm | seed |", " | ".join(column[0] for column in COLUMNS), "|")
+        print("|---|---|---|" + "--:|" * len(COLUMNS))
+        for run in runs:
+            if run.last_step >= step:
+                print("|", " | ".join([run.task, run.label, str(run.seed), *at_step(folder / run.name, step)]), "|")
+        print()
+
+
+def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> None:
+    print("| task | algorithm | return, run by run | mean | Q - R, run by run | R | beta |")
+    print("|---|---|--:|--:|--:|--:|--:|")
+    ended = [run for run in runs if run.finished]
+    for task in dict.fromkeys(run.task for run in ended):
+        for label in dict.fromkeys(run.label for run in ended if run.task == task):
+            mine = [run for run in ended if (run.task, run.label) == (task, label)]
+            levels = [final_level(run) for run in mine]
+            cells = [", ".join(f"{level:.0f}" for level in levels), f"{mean(levels):.0f}"]
+            cells.append(", ".join(f"{-at_end(run, 'gap_full'):+.0f}" for run in mine))
+            cells.append(", ".join(f"{returns[run.name]:.0f}" for run in mine))
+            cells.append(", ".join(f"{at_end(run, 'beta'):.2f}" for run in mine))
+            print(f"| {task} | {label} |", " | ".join(cells), "|")
+        for row in everything() if published else ():
+            if (f"{row.env}-v5", row.version, row.step) == (task, "v4", ended[0].steps) and row.algo in BESIDE:
+                print(f"| {task} | *{row.algo}, published, {row.env}-{row.version}* | | *{row.mean:.0f}* | | | |")
+
+
+def last_returns(folder: Path, run: Run) -> float:
+    """The discounted returns that the gap was measured on, over the last 5 % of the steps"""
+    rows = [row for row in records.read(folder / records.TRAINING) if row["step"] >= 0.95 * run.last_step]
+    return mean(row["mean_return"] for row in rows if row.get("mean_return") is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("archives", type=Path, nargs="+")
+    parser.add_argument("--steps", type=int, nargs="+", help="run by run at these steps; of one archive")
+    parser.add_argument("--published", action="store_true", help="with rows from the literature")
+    asked = parser.parse_args()
+    studies, returns = [], {}
+    for archive in asked.archives:
+        with unpacked(archive) as folder:
+            if asked.steps:
+                run_by_run(folder, asked.steps)
+                continue
+            studies.append(load(folder))
+            returns.update({run.name: last_returns(folder / run.name, run) for run in studies[-1].runs})
+    if studies:
+        at_the_end([run for study in studies for run in study.runs], returns, asked.published)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
