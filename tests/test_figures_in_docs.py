@@ -30,6 +30,12 @@ def test_the_table_of_results_is_what_the_records_say():
         assert f"| {task} | `{name}` | {told} |" in readme
 
 
+def test_the_table_of_acc_x_is_what_the_records_say():
+    command = [sys.executable, ROOT / "examples" / "results.py", ROOT / "results" / "modern.tar.gz", "--published"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert table in (ROOT / "docs" / "results.md").read_text()
+
+
 def columns(table: str, task: str, name: str) -> list[tuple[str, ...]]:
     """The columns of a table of results, for one task and algorithm: one number per seed."""
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
