@@ -192,8 +192,10 @@ def points(
     shown = of_data(data, looks)
     tooltips = [alt.Tooltip(f"{SERIES}:N", title="algorithm"), alt.Tooltip("line:N", title="run")]
     tooltips += [alt.Tooltip("x:Q", title=x_title, format=",.3~r"), alt.Tooltip("y:Q", title=y_title, format=",.4~r")]
-    x = alt.X("x:Q", title=x_title, axis=alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=False, grid=True))
-    y = alt.Y("y:Q", title=y_title, axis=y_axis([data["y"]], percent=False, log=False))
+    x_axis = alt.Axis(labelExpr=short(data["x"]), tickCount=5, labelFlush=False, grid=True)
+    room = alt.Scale(padding=8)  # no mark on the frame
+    x = alt.X("x:Q", title=x_title, scale=room, axis=x_axis)
+    y = alt.Y("y:Q", title=y_title, scale=room, axis=y_axis([data["y"]], percent=False, log=False))
     marks = alt.Chart(alt.NamedData("data")).mark_point(filled=True, opacity=0.85, size=70)
     marks = marks.encode(x, y, colour(shown), by_look(alt.Shape, shown, "shape"), tooltip=tooltips)
     return Panel(title, alt.layer(reference_line().encode(x=alt.X(datum=0)), marks), data, "points", shown, x_title)
