@@ -31,8 +31,6 @@ REASONS = {
     "test_continuous": "it learns for 400 steps, but `learning_starts` is 5000 here, as in the paper; "
     "with `learning_starts=100` it passes",
     "test_save_load_pytorch_var": "it learns for 128 steps, but `learning_starts` is 5000 here, as in the paper",
-    "test_save_load_replay_buffer": "it learns for 200 steps and expects no warning; ours warns of that, as "
-    "`learning_starts` is 5000 here",
     "test_warn_buffer": "it expects the warning that `optimize_memory_usage` cuts the last episode; ours cuts none",
     "test_eval_callback_logs_are_written_with_the_correct_timestep": "it looks for the log folder `DQN_1`; "
     "folders have the class's name",

@@ -254,17 +254,22 @@ class Calibrated(Saved):
         if self.envs_were_reset:
             self.calibration.reset(self.n_envs)
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
-        if self._total_timesteps <= self.learning_starts:
-            warnings.warn(
-                f"total_timesteps is {self._total_timesteps} and learning_starts {self.learning_starts}: "
-                "nothing will be learned; take more steps, or a smaller learning_starts",
-                stacklevel=3,
-            )
+        if self.verbose and (notice := self.too_short(self._total_timesteps)):
+            warnings.warn(notice, stacklevel=3)
         self._stored_at = self.num_timesteps
         first = self._last_obs if self._vec_normalize_env is None else self._last_original_obs
         assert first is not None
         self._require_finite("observation", first)
         return result
+
+    def too_short(self, steps: int) -> str:
+        """What to say of as many steps in all, if anything"""
+        if steps > self.learning_starts:
+            return ""
+        return (
+            f"{steps} steps and learning_starts {self.learning_starts}: nothing will be learned; "
+            "take more steps, or a smaller learning_starts"
+        )
 
     def _store_transition(
         self,

@@ -174,8 +174,9 @@ class _Run:
         record_start(folder / records.PROVENANCE, spec.id, done or 0, th.get_num_threads())
         if done is not None:
             print_line(self.console, f"{folder}: resuming from step {done}")
-        if notice := wrapper_notice(spec):
-            print_line(self.console, notice)
+        for notice in (wrapper_notice(spec), model.too_short(spec.steps)):
+            if notice:
+                print_line(self.console, notice)
         for name in (records.RESULT, records.TRACEBACK):
             (folder / name).unlink(missing_ok=True)
         records.write_json(folder / records.SPEC, {**spec.as_dict(), "resolved": resolved(model)})

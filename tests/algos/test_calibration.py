@@ -235,7 +235,7 @@ def test_the_end_of_the_range_is_reported_once():
         UserWarning, match=r"beta has been at the lower end .*dropped_per_net = 5.* overestimates"
     ) as told:
         model.learn(1500)
-    assert [str(each.message).split()[0] for each in told] == ["total_timesteps", "beta"]
+    assert len(told) == 1
     assert dict(model.bias_metrics())["at_limit"] == 1
 
 
@@ -326,7 +326,7 @@ def test_the_confident_rule_turns_every_knob(name):
 
 
 def test_too_few_steps_to_learn_from_are_told():
-    model = make("sac", ShortPendulum(), learning_starts=20)
-    with pytest.warns(UserWarning, match="total_timesteps is 20 and learning_starts 20: nothing will be learned"):
+    model = make("sac", ShortPendulum(), learning_starts=20, verbose=1)
+    with pytest.warns(UserWarning, match="20 steps and learning_starts 20: nothing will be learned"):
         model.learn(20)
     model.learn(1, reset_num_timesteps=False)
