@@ -16,6 +16,8 @@ from acc_rl.runs.spec import RunSpec
 from acc_rl.store.files import PART
 
 GIF_FPS = 25
+FREE_CAMERA = -1
+"""MuJoCo's own, which stays where it is unless its settings name a body to follow"""
 
 
 def play(
@@ -65,10 +67,12 @@ def play(
 def _follow(env: gym.Env[Any, Any]) -> None:
     """Film a body that may leave the picture with the camera that its model has for that, if the task's does not"""
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
-    if renderer is not None and "trackbodyid" not in (renderer.default_cam_config or {}):
+    if renderer is None or renderer.camera_id != FREE_CAMERA:  # the run may have chosen one of its own
+        return
+    if "trackbodyid" not in (renderer.default_cam_config or {}):
         import mujoco
 
-        # -1 where there is none, which is the free camera
+        # the free one again where there is none of that name
         renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
 
 

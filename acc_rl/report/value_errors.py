@@ -124,7 +124,7 @@ def return_and_bias(source: Source) -> Figure:
         data = {SERIES: [run.label for run in runs], "line": [f"seed {run.seed}" for run in runs]}
         data |= {"x": numbers(bias), "y": numbers(level)}
         drawn.append(points(task, data, source.looks, "mean of Q - R at the end", "final return"))
-        if len(runs) >= RANKED:
+        if len(runs) >= RANKED and np.ptp(np.abs(bias)) > 0 and np.ptp(level) > 0:  # equal values have no ranks
             rank = spearmanr(np.abs(bias), level)
             chance = "< 0.001" if rank.pvalue < 0.001 else f"= {rank.pvalue:.2g}"
             notes.append(f"{task}, {len(runs)} runs: {rank.statistic:+.2f} (p {chance})")

@@ -193,10 +193,13 @@ def test_export_to_a_folder(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy.onnx", "run", "there"]
 
 
-@pytest.mark.parametrize(("env", "camera"), [("HalfCheetah-v5", 0), ("Hopper-v5", -1)])
-def test_the_camera_follows_who_runs(env, camera):
-    """Hopper's free camera follows by itself"""
-    made = gym.make(env)
+@pytest.mark.parametrize(
+    ("env", "given", "camera"),
+    [("HalfCheetah-v5", {}, 0), ("Hopper-v5", {}, play.FREE_CAMERA), ("HalfCheetah-v5", {"camera_id": 3}, 3)],
+)
+def test_the_camera_follows_who_runs(env, given, camera):
+    """Hopper's free camera follows by itself, and one that was asked for stays"""
+    made = gym.make(env, **given)
     play._follow(made)
     assert made.unwrapped.mujoco_renderer.camera_id == camera
 
