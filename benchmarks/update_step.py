@@ -30,6 +30,7 @@ from rich.table import Table
 from stable_baselines3.common.logger import Logger
 
 import acc_rl
+from acc_rl.nn.products import product
 from acc_rl.runs.provenance import cpu_name
 
 N_OBS, N_ACTIONS, BATCH, N_ATOMS = 17, 6, 256, 25
@@ -76,17 +77,17 @@ def products(sizes: list[int], n_nets: int, *, forward: int, to_weights: int, to
 
     ``first``: whether gradients go on to the inputs of the first layer.
     """
-    calls: list[tuple[th.Tensor, th.Tensor, th.Tensor]] = []
+    calls: list[tuple[th.Tensor, th.Tensor]] = []
     for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
         for _ in range(n_nets):
             w, x, y = th.randn(n_out, n_in), th.randn(n_in, BATCH), th.randn(n_out, BATCH)
-            calls += [(w, x, th.empty_like(y))] * forward
-            calls += [(y, x.t(), th.empty_like(w))] * to_weights
-            calls += [(w.t(), y, th.empty_like(x))] * (to_inputs - (layer == 0 and not first))
+            calls += [(w, x)] * forward
+            calls += [(y, x.t())] * to_weights
+            calls += [(w.t(), y)] * (to_inputs - (layer == 0 and not first))
 
     def run() -> None:
-        for a, b, out in calls:
-            th.mm(a, b, out=out)
+        for a, b in calls:
+            product(a, b)
 
     return run
 

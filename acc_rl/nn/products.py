@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,31 +13,77 @@ from torch.autograd.function import once_differentiable
 
 LARGE = 2**25
 """multiplications per net from which separate products beat the batched call on CPUs"""
+WIDE = 2**21
+"""multiplications from which oneDNN's product, where it is the faster one, makes up for its longer call"""
+
+
+@cache
+def slow_blas() -> bool:
+    """torch's products leave half of the CPU idle: MKL's, which on AMD's CPUs do without AVX-512. oneDNN's do not."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkl.is_available():
+        return False
+    try:
+        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return amd and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _by_onednn(left: Tensor, size: int) -> bool:
+    return size >= WIDE and left.device.type == "cpu" and left.dtype == torch.float32 and slow_blas()
+
+
+def _onednn(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right of two matrices, with rows or columns next to each other in memory"""
+    columns = right.t()
+    if not (columns.is_contiguous() or right.is_contiguous()):  # with gaps it would take its slowest way
+        columns = columns.contiguous()
+    out: Tensor = torch.ops.mkldnn._linear_pointwise.default(left, columns, None, "none", [], "")
+    return out
+
+
+def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """left @ right (+ bias) of two matrices."""
+    if not _by_onednn(left, left.shape[0] * left.shape[1] * right.shape[1]):
+        return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
+    out = _onednn(left, right)
+    return out if bias is None else out.add_(bias)
 
 
 def products(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """left[i] @ right[i] (+ bias[i]) for every net i."""
     size = left.shape[1] * left.shape[2] * right.shape[2]
+    onednn = _by_onednn(left, size)
+    if len(left) == 1 and onednn:
+        return product(left[0], right[0], None if bias is None else bias[0])[None]
     # the batched call takes several times as long for matrices times vectors, as when one pair is evaluated
-    separately = size >= LARGE or (right.shape[2] == 1 and len(left) > 1)
+    separately = onednn or size >= LARGE or (right.shape[2] == 1 and len(left) > 1)
     if left.device.type != "cpu" or not separately:
         return torch.bmm(left, right) if bias is None else torch.baddbmm(bias, left, right)
     out = left.new_empty(left.shape[0], left.shape[1], right.shape[2])
-    if bias is None:
-        for a, b, c in zip(left.unbind(), right.unbind(), out.unbind(), strict=True):
+    for a, b, c, d in zip(left, right, out, [None] * len(left) if bias is None else bias, strict=True):
+        if onednn and d is None:
+            c.copy_(_onednn(a, b))
+        elif onednn:
+            torch.add(_onednn(a, b), d, out=c)
+        elif d is None:
             torch.mm(a, b, out=c)
-    else:
-        for a, b, c, d in zip(left.unbind(), right.unbind(), out.unbind(), bias.unbind(), strict=True):
+        else:
             torch.addmm(d, a, b, out=c)
     return out
 
 
 def add_products(out: Tensor, left: Tensor, right: Tensor) -> None:
     """out[i] += left[i] @ right[i] for every net i."""
-    if left.device.type != "cpu" or left.shape[1] * left.shape[2] * right.shape[2] < LARGE:
+    size = left.shape[1] * left.shape[2] * right.shape[2]
+    onednn = _by_onednn(left, size)
+    if left.device.type != "cpu" or not (onednn or size >= LARGE):
         out.baddbmm_(left, right)
-    else:
-        for a, b, c in zip(left.unbind(), right.unbind(), out.unbind(), strict=True):
+        return
+    for a, b, c in zip(left.unbind(), right.unbind(), out.unbind(), strict=True):
+        if onednn:
+            c.add_(_onednn(a, b))
+        else:
             c.addmm_(a, b)
 
 
@@ -64,7 +112,7 @@ def _forward(x: Tensor, parameters: Sequence[Tensor]) -> tuple[list[Tensor], Ten
         if x.dim() == 3:
             x = products(weight, x, bias)
         else:  # one product serves all nets
-            x = torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), x).view(n_nets, n_out, -1)
+            x = product(weight.flatten(0, 1), x, bias.flatten(0, 1)).view(n_nets, n_out, -1)
     return inputs, x
 
 
@@ -94,7 +142,7 @@ class _Perceptron(torch.autograd.Function):
                 if x.dim() == 3:
                     add_products(d_weight, grad, x.transpose(1, 2))
                 else:  # this way round, because a product with few columns is slow
-                    d_weight.flatten(0, 1).add_(torch.mm(x, grad.flatten(0, 1).t()).t())
+                    d_weight.flatten(0, 1).add_(product(x, grad.flatten(0, 1).t()).t())
             if layer == 0 and not to_input:
                 return None, None, None
             grad = _to_input(weight, grad, x.dim() == 2)
@@ -106,7 +154,7 @@ class _Perceptron(torch.autograd.Function):
 def _to_input(weight: Tensor, grad: Tensor, shared: bool) -> Tensor:
     """W^T grad, summed over the nets where they share their input"""
     if shared:
-        return torch.mm(weight.flatten(0, 1).t(), grad.flatten(0, 1))
+        return product(weight.flatten(0, 1).t(), grad.flatten(0, 1))
     back = weight.transpose(1, 2)
     return back * grad if grad.shape[1] == 1 else products(back, grad)
 
