@@ -18,7 +18,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from acc_rl import ACC
+from acc_rl import ACC, ACCX
 from acc_rl.algos.buffers import SharedReplayBuffer
 from acc_rl.runs.envs import SeededEpisodes
 from acc_rl.runs.provenance import cpu_name
@@ -50,9 +50,11 @@ def timed(function: Callable[[], object], repeats: int = 1) -> float:
     return float(best)
 
 
-def make(env_id: str, buffer_class: type[ReplayBuffer], size: int) -> ACC:
+def make(
+    env_id: str, buffer_class: type[ReplayBuffer], size: int, algorithm: type[ACC] | type[ACCX] = ACC
+) -> ACC | ACCX:
     venv = DummyVecEnv([lambda: SeededEpisodes(Monitor(gym.make(env_id)), 0, 0)])
-    return ACC("MlpPolicy", venv, buffer_size=size, replay_buffer_class=buffer_class, learning_starts=100, seed=0)
+    return algorithm("MlpPolicy", venv, buffer_size=size, replay_buffer_class=buffer_class, learning_starts=100, seed=0)
 
 
 def ours(env_id: str, n: int, folder: Path) -> None:
@@ -72,14 +74,17 @@ def ours(env_id: str, n: int, folder: Path) -> None:
         model.num_timesteps += EVERY
         stalls.append(timed(saver.save))
     disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    step = timed(lambda: model.train(1, 256), 10)
-    share = np.mean(stalls) / (EVERY * step + np.mean(stalls))
     print("this package (exact, whole or not at all)")
     print(f"  memory of the buffer      {buffer.nbytes / 1e9:6.2f} GB")
     print(f"  minibatch of 256          {1e3 * sample:6.2f} ms")
     print(f"  checkpoint, first of all  {first:6.2f} s  (writes the whole buffer)")
     print(f"  checkpoint, each further  {max(stalls):6.2f} s  (largest of {len(stalls)}, {EVERY} new transitions)")
-    print(f"  share of training         {100 * share:6.2f} %  (every {EVERY} steps of {1e3 * step:.0f} ms)")
+    fast = make(env_id, SharedReplayBuffer, 1000, ACCX)
+    fast.learn(110)
+    for name, learner in {"ACC": model, "ACC-X": fast}.items():
+        step = timed(lambda learner=learner: learner.train(1, 256), 10)  # type: ignore[misc]
+        share = np.mean(stalls) / (EVERY * step + np.mean(stalls))
+        print(f"  share of training, {name:<6} {100 * share:6.2f} %  (every {EVERY} steps of {1e3 * step:.0f} ms)")
     back = make(env_id, SharedReplayBuffer, n)
     load = timed(lambda: CheckpointCallback(folder).resume(back))
     print(f"  resume                    {load:6.2f} s, {disk / 1e9:.2f} GB on disk")

@@ -47,7 +47,7 @@ def main() -> None:
     th.set_num_threads(args.threads)
     table = Table("", "training and env", "evaluation", "value error", title=f"ms per env step on {ENV}, and share")
     with tempfile.TemporaryDirectory() as folder:
-        for algo in track(("acc", "acc-n2", "sac", "td3"), "measuring", transient=True):
+        for algo in track(("acc", "acc-n2", "acc-x", "sac", "td3"), "measuring", transient=True):
             times = measure(algo, args.steps, Path(folder))
             table.add_row(algo, *(f"{each:.2f} ({100 * each / sum(times):.1f} %)" for each in times))
     console = Console(width=100)

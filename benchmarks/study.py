@@ -1,6 +1,6 @@
 """Steps per second of a study with 1 and 2 workers and of one run with 2 threads; what Ray adds to a local study.
 
-Runs of the paper's size (ACC on HalfCheetah-v5), training only. The three ways take turns, so that a slow moment of the
+ACC of the paper's size and ACC-X on HalfCheetah-v5, training only. The ways take turns, so that a slow moment of the
 machine hits each alike.
 """
 
@@ -10,6 +10,7 @@ import argparse
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -26,6 +27,8 @@ from acc_rl.study.worker import Options
 
 WARM_UP = 200
 """env steps that do not count: random actions, then first updates"""
+TIMES = {"acc": 1, "acc-x": 10}
+"""how many times as many steps an algorithm gets: the fast one more"""
 
 
 class Silent:
@@ -39,10 +42,10 @@ class Silent:
         pass
 
 
-def study(out: Path, name: str, steps: int, runs: int, threads: int) -> Study:
+def study(out: Path, name: str, algo: str, steps: int, runs: int, threads: int) -> Study:
     common = {"threads": threads, "eval_every": steps, "eval_episodes": 1, "log_every": 50, "value_error": False}
     settings = {"learning_starts": 100, "buffer_size": 20_000}
-    grid = Grid(name, {"HalfCheetah": steps}, [{"algo": "acc"}], range(runs), {**common, "settings": settings})
+    grid = Grid(name, {"HalfCheetah": steps}, [{"algo": algo}], range(runs), {**common, "settings": settings})
     return open_study(out / name, name, "benchmark", 1.0, grid.runs())
 
 
@@ -71,7 +74,7 @@ def main() -> None:
     console, options = Console(width=100), Options()
     console.print(f"{cpu_name()}, {cores()} cores", highlight=False)
     ways = {"1 worker, 1 thread": (1, 1), "2 workers, 1 thread each": (2, 1), "1 run with 2 threads": (1, 2)}
-    rates: dict[str, list[float]] = {name: [] for name in ways}
+    rates: dict[tuple[str, str], list[float]] = {key: [] for key in product(TIMES, ways)}
     extra: list[float] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         out = Path(folder)
@@ -80,20 +83,20 @@ def main() -> None:
             stack.enter_context(connected("local"))
             console.print(f"Ray started in {time.perf_counter() - start:.1f} s", highlight=False)
         for turn in range(arguments.turns):
-            for name, (workers, threads) in ways.items():
-                done = study(out, f"{turn}-{workers}-{threads}", arguments.steps, workers, threads)
+            for algo, name in rates:
+                (workers, threads), steps = ways[name], TIMES[algo] * arguments.steps
+                done = study(out, f"{turn}-{algo}-{workers}-{threads}", algo, steps, workers, threads)
                 local = seconds(done, Local(done, workers, options))
-                rates[name].append(rate(done))
-                if workers == 2 and not arguments.no_ray:
-                    done = study(out, f"{turn}-ray", arguments.steps, workers, threads)
+                rates[algo, name].append(rate(done))
+                if algo == "acc" and workers == 2 and not arguments.no_ray:
+                    done = study(out, f"{turn}-ray", algo, steps, workers, threads)
                     on_ray = seconds(done, OnRay(done, workers, options))
                     extra.append(on_ray / local - 1)
                     console.print(f"two runs: local {local:.1f} s, Ray {on_ray:.1f} s", highlight=False)
-    table = Table("", "steps per second", "against 1 worker (within a turn)")
-    first = rates["1 worker, 1 thread"]
-    for name, values in rates.items():
-        ratio = median(each / one for each, one in zip(values, first, strict=True))
-        table.add_row(name, f"{median(values):.1f}", f"{ratio:.2f}x")
+    table = Table("", "", "steps per second", "against 1 worker (within a turn)")
+    for (algo, name), values in rates.items():
+        ratio = median(each / one for each, one in zip(values, rates[algo, next(iter(ways))], strict=True))
+        table.add_row(algo, name, f"{median(values):.1f}", f"{ratio:.2f}x")
     console.print(table)
     if extra:
         told = ", ".join(f"{100 * each:+.1f} %" for each in extra)
