@@ -48,7 +48,7 @@ class ActorCritic(Calibrated):
 
     The latter only where ``policy_delay`` critic updates have been made since the last one.
 
-    An algorithm adds ``make_head``, ``make_knob``, ``next_law``, ``update_actor`` and ``target_interval``.
+    An algorithm adds ``make_head``, ``make_knob``, ``next_actions``, ``update_actor`` and ``target_interval``.
     """
 
     critic: EnsembleCritic
@@ -122,8 +122,8 @@ class ActorCritic(Calibrated):
         """What the critics' outputs mean, and how many they have; called before the nets are built"""
 
     @abstractmethod
-    def next_law(self, obs: PyTorchObs) -> tuple[Law, th.Tensor | float]:
-        """The target critics' laws at the policy's action, and the entropy bonus of that action, (batch, 1)"""
+    def next_actions(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor | float]:
+        """The actions that the targets bootstrap with, and their entropy bonus, (batch, 1)"""
 
     @abstractmethod
     def update_actor(self, batch: ReplayBufferSamples) -> None:
@@ -136,14 +136,22 @@ class ActorCritic(Calibrated):
 
     # --- training ---
 
-    def td_target(self, batch: ReplayBufferSamples, beta: float) -> Law:
-        """y = r + gamma * (Q_beta(s', a') + bonus), the law that the critics regress to"""
-        law, bonus = self.next_law(batch.next_observations)
+    def td_target(
+        self, batch: ReplayBufferSamples, beta: float, following: tuple[th.Tensor, th.Tensor | float] | None = None
+    ) -> Law:
+        """y = r + gamma * (Q_beta(s', a') + bonus), the law that the critics regress to; ``following``: a', bonus"""
+        actions, bonus = following or self.next_actions(batch.next_observations)
+        if self.critic.ensemble.over_batch:
+            _, z = self.critic_target.both(batch.observations, batch.actions, batch.next_observations, actions)
+        else:
+            z = self.critic_target(batch.next_observations, actions)
         rewards = batch.rewards / self.reward_scale if self.reward_scaling else batch.rewards
-        return self.calibration.target(law, beta).bellman(rewards, self.discounts(batch), bonus)
+        law = self.calibration.target(self.head.law(z), beta)
+        return law.bellman(rewards, self.discounts(batch), bonus)
 
     def target_value(self, obs: PyTorchObs, beta: float) -> th.Tensor:
-        value = self.calibration.target(self.next_law(obs)[0], beta).mean()
+        z = self.critic_target(obs, self.next_actions(obs)[0])
+        value = self.calibration.target(self.head.law(z), beta).mean()
         return value if value.dim() == 1 else value.mean(dim=0)
 
     def value_estimate(self, obs: PyTorchObs, actions: th.Tensor) -> th.Tensor:
@@ -168,8 +176,12 @@ class ActorCritic(Calibrated):
 
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         with th.no_grad():
-            target = self.td_target(batch, self.beta)
-        z = self.critic(batch.observations, batch.actions)
+            following = self.next_actions(batch.next_observations)
+            target = self.td_target(batch, self.beta, following)
+        if self.critic.ensemble.over_batch:
+            z, _ = self.critic.both(batch.observations, batch.actions, batch.next_observations, following[0])
+        else:
+            z = self.critic(batch.observations, batch.actions)
         loss = self.head.loss(z, target)
         descend(self.critic.optimizer, loss)
         self._n_critic_updates += 1

@@ -68,14 +68,25 @@ class EnsembleCritic(VectorFeatures):
         self, obs: PyTorchObs, actions: th.Tensor, frozen: bool = False, n_first: int | None = None
     ) -> th.Tensor:
         """-> (n_critics, batch, n_outputs); ``frozen``: gradients go to the actions alone"""
+        return self.ensemble(self.inputs(obs, actions, frozen), frozen, n_first)  # type: ignore[no-any-return]
+
+    def both(
+        self, obs: PyTorchObs, actions: th.Tensor, next_obs: PyTorchObs, next_actions: th.Tensor
+    ) -> tuple[th.Tensor, th.Tensor]:
+        """The outputs for (s, a) and (s', a') by one pass, whose statistics are of both (CrossQ's joint pass)"""
+        inputs = th.cat([self.inputs(obs, actions), self.inputs(next_obs, next_actions)])
+        now, after = self.ensemble(inputs, whole_batch=True).split(len(actions), dim=1)
+        return now, after
+
+    def inputs(self, obs: PyTorchObs, actions: th.Tensor, frozen: bool = False) -> th.Tensor:
+        """Features and actions side by side, (batch, n_inputs)"""
         # features shared with the actor are learned by the actor's loss alone, as in SB3
         with th.set_grad_enabled(th.is_grad_enabled() and not self.share_features_extractor and not frozen):
             features = self.extract_features(obs, self.features_extractor)
         if self.normalizer is not None:
             features = self.normalizer(features)
         # some envs act in double precision, or with matrices
-        inputs = th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
-        return self.ensemble(inputs, frozen, n_first)  # type: ignore[no-any-return]
+        return th.cat([features, actions.flatten(1).to(features.dtype)], dim=1)
 
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBuff
 from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend
-from acc_rl.nn.head import Law
 from acc_rl.nn.optimizer import step
 
 
@@ -53,9 +52,9 @@ class SoftActorCritic(ActorCritic, SAC):  # type: ignore[misc]
     def optimizers(self) -> list[th.optim.Optimizer]:
         return super().optimizers() + ([] if self.ent_coef_optimizer is None else [self.ent_coef_optimizer])
 
-    def next_law(self, obs: PyTorchObs) -> tuple[Law, th.Tensor | float]:
+    def next_actions(self, obs: PyTorchObs) -> tuple[th.Tensor, th.Tensor | float]:
         actions, log_prob = self.actor.action_log_prob(obs)
-        return self.head.law(self.critic_target(obs, actions)), -self.temperature * log_prob[:, None]
+        return actions, -self.temperature * log_prob[:, None]
 
     def update_critic(self, batch: ReplayBufferSamples) -> None:
         if self.use_sde:

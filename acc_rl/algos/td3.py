@@ -16,7 +16,7 @@ from acc_rl.algos.actor_critic import ActorCritic, descend, soft_update
 from acc_rl.algos.actors import DeterministicActor
 from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInputPolicy, DeterministicPolicy
 from acc_rl.core.errors import SettingError
-from acc_rl.nn.head import Head, Law, Scalar
+from acc_rl.nn.head import Head, Scalar
 from acc_rl.nn.knob import Knob, MixWithMin, Shift
 
 
@@ -81,12 +81,11 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
     def target_interval(self) -> int:
         return self.policy_delay
 
-    def next_law(self, obs: PyTorchObs) -> tuple[Law, float]:
-        """For the target actor's noisy action"""
+    def next_actions(self, obs: PyTorchObs) -> tuple[th.Tensor, float]:
+        """The target actor's, with noise"""
         actions = self.actor_target(obs)
         noise = th.empty_like(actions).normal_(0, self.target_policy_noise)
-        actions = (actions + noise.clamp(-self.target_noise_clip, self.target_noise_clip)).clamp(-1, 1)
-        return self.head.law(self.critic_target(obs, actions)), 0.0
+        return (actions + noise.clamp(-self.target_noise_clip, self.target_noise_clip)).clamp(-1, 1), 0.0
 
     def update_actor(self, batch: ReplayBufferSamples) -> None:
         """Ascend Q_1(s, pi(s))"""

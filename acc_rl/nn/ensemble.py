@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import SettingError
-from acc_rl.nn.layers import NETS, Layer
+from acc_rl.nn.layers import NETS, BatchNorm, Layer
 
 MakeNet = Callable[[int, Sequence[int], int], nn.Module]
 """(inputs, hidden widths, outputs) -> a net of the user's own on (batch, inputs)"""
@@ -27,6 +27,9 @@ class Ensemble(nn.Module):
     def __init__(self, n_nets: int, n_inputs: int, layers: Sequence[Layer]) -> None:
         super().__init__()
         self.n_nets, self.n_inputs, self.layers = n_nets, n_inputs, list(layers)
+        for layer in layers:
+            layer.build(n_nets)
+        self._over_batch = [layer for layer in layers if isinstance(layer, BatchNorm)]
         nets = [[each for layer in layers for each in layer.initial()] for _ in range(n_nets)]
         stacked = [torch.stack(each) for each in zip(*nets, strict=True)]
         self._lengths, self._shapes = [each.numel() for each in stacked], [each.shape for each in stacked]
@@ -34,17 +37,27 @@ class Ensemble(nn.Module):
         self.modules_of_layers = nn.ModuleList({layer.module: None for layer in layers if layer.module is not None})
         self._views = _Views(self)
 
+    @property
+    def over_batch(self) -> bool:
+        """An output depends on the other rows of the batch while the nets learn"""
+        return len(self._over_batch) > 0
+
     def parts(self, flat: Tensor) -> list[Tensor]:
         """The parameters of the layers, (n_nets, ...) each, as views of a tensor like ``theta``"""
         return [part.view(shape) for part, shape in zip(flat.split(self._lengths), self._shapes, strict=True)]
 
-    def forward(self, x: Tensor, frozen: bool = False, n_first: int | None = None) -> Tensor:
-        """(batch, n_inputs) -> (n_nets, batch, n_outputs); ``frozen``: as constants; ``n_first``: these nets alone"""
+    def forward(self, x: Tensor, frozen: bool = False, n_first: int | None = None, whole_batch: bool = False) -> Tensor:
+        """(batch, n_inputs) -> (n_nets, batch, n_outputs); ``frozen``: as constants; ``n_first``: these nets alone.
+
+        BatchNorm takes the batch's statistics where the nets learn, and with ``whole_batch``.
+        """
         assert x.shape == (len(x), self.n_inputs)
         learned = torch.is_grad_enabled() and self.theta.requires_grad and not frozen
         parts = self._views.learned() if learned else self._views.frozen()
         if n_first is not None and not learned:
             parts = [part[:n_first] for part in parts]
+        for norm in self._over_batch:
+            norm.learning = whole_batch or (learned and self.training)
         parameters, h = iter(parts), x.t()
         for layer in self.layers:
             h = layer(h, parameters)
@@ -95,6 +108,7 @@ class Modules(nn.Module):
     def __init__(self, nets: Sequence[nn.Module]) -> None:
         super().__init__()
         self.nets, self.n_nets = nn.ModuleList(nets), len(nets)
+        self.over_batch = False  # SB3's way with nets of one's own, whatever they contain
 
     def forward(self, x: Tensor, frozen: bool = False, n_first: int | None = None) -> Tensor:
         before = [parameter.requires_grad for parameter in self.parameters()]
@@ -115,7 +129,7 @@ def make_ensemble(
     n_outputs: int,
     activation: type[nn.Module] = nn.ReLU,
 ) -> Ensemble | Modules:
-    """``n_nets`` nets of a kind: mlp, layernorm, simba, or what a function of the user's own returns"""
+    """``n_nets`` nets of a kind: mlp, layernorm, batchnorm, simba, or what a function of the user's own returns"""
     if callable(kind):
         return Modules([kind(n_inputs, hidden, n_outputs) for _ in range(n_nets)])
     if kind not in NETS:

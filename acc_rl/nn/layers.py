@@ -21,6 +21,9 @@ class Layer(ABC):
     module: nn.Module | None = None
     """of torch's, if it has one"""
 
+    def build(self, n_nets: int) -> None:  # noqa: B027
+        """Called once, before all else"""
+
     def initial(self) -> list[Tensor]:
         """Parameters of one net; with a last dimension of 1 where they are added to (features, batch)"""
         return []
@@ -75,6 +78,45 @@ class LayerNorm(Layer):
         return torch.addcmul(bias[:, None], normal, weight[:, None]).transpose(-1, -2)
 
 
+class Statistics(nn.Module):
+    """Running mean and variance of many features"""
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("var", torch.ones(width))
+
+
+class BatchNorm(Layer):
+    """w * (x - mean) / sqrt(var + 1e-3) + b, each feature of each net over the batch.
+
+    ``shared``: (x - mean) / sqrt(var + 1e-3) alone, of an x that all nets share. Mean and variance are the batch's
+    while the nets learn (``learning``, which the ensemble sets pass by pass), otherwise running averages of them.
+    """
+
+    module: Statistics
+    learning = False
+
+    def __init__(self, width: int, shared: bool = False) -> None:
+        self.width, self.shared = width, shared
+
+    def build(self, n_nets: int) -> None:
+        self.module = Statistics(self.width if self.shared else n_nets * self.width)
+
+    def initial(self) -> list[Tensor]:
+        return [] if self.shared else [torch.ones(self.width), torch.zeros(self.width)]
+
+    def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
+        weight, bias = (None, None) if self.shared else (next(parameters).flatten(), next(parameters).flatten())
+        flat = x.reshape(1, -1, x.shape[-1])
+        n = flat.shape[1]  # fewer than all where the first nets alone are asked
+        mean, var = self.module.mean[:n], self.module.var[:n]
+        return F.batch_norm(flat, mean, var, weight, bias, self.learning, momentum=0.01, eps=1e-3).view_as(x)
+
+
 class Residual(Layer):
     """x + layers(x)"""
 
@@ -109,6 +151,13 @@ def layernorm(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: 
     return [*layers, Linear(sizes[-1], n_outputs)]
 
 
+def batchnorm(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
+    """A BatchNorm of the inputs and before each activation"""
+    sizes, active = (n_inputs, *hidden), Activation(activation)
+    layers = [each for a, b in pairwise(sizes) for each in (Linear(a, b), BatchNorm(b), active)]
+    return [BatchNorm(n_inputs, shared=True), *layers, Linear(sizes[-1], n_outputs)]
+
+
 def simba(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type[nn.Module]) -> list[Layer]:
     """SimBa's trunk: a residual block x + W2 act(W1 LN(x)) of four times the width for each entry of ``hidden``"""
     if not hidden or len(set(hidden)) > 1:
@@ -118,4 +167,4 @@ def simba(n_inputs: int, hidden: Sequence[int], n_outputs: int, activation: type
     return [Linear(n_inputs, h), *blocks, LayerNorm(h), Linear(h, n_outputs)]
 
 
-NETS = {"mlp": mlp, "layernorm": layernorm, "simba": simba}
+NETS = {"mlp": mlp, "layernorm": layernorm, "batchnorm": batchnorm, "simba": simba}

@@ -129,8 +129,8 @@ class Settings:
     """hidden sizes of the critics"""
     activation: Literal["relu", "tanh", "elu", "silu"] | None = None
     """activation of all nets"""
-    nets: Literal["mlp", "layernorm", "simba"] | None = None
-    """kind of the nets: plain, with LayerNorm, or residual blocks with LayerNorm as in SimBa"""
+    nets: Literal["mlp", "layernorm", "batchnorm", "simba"] | None = None
+    """kind of the nets: plain, with LayerNorm or BatchNorm, or residual blocks with LayerNorm as in SimBa"""
     normalize_observations: bool | None = None
     """normalise observations by their running mean and variance, as part of the policy"""
     reward_scaling: bool | None = None

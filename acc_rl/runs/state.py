@@ -115,7 +115,8 @@ def fingerprints(model: Calibrated) -> dict[str, bytes]:
         *state_dicts,
         *variables,
     }
-    found = {name: value for name, value in vars(model).items() if name not in kept}
+    # SB3's lists of the statistics of BatchNorm are the nets' own tensors
+    found = {name: value for name, value in vars(model).items() if name not in kept and "batch_norm" not in name}
     controller = model.calibration.controller
     if type(controller).state_dict is Controller.state_dict:  # otherwise its author has seen to it
         others = vars(controller).keys() - {*controller.stored}
@@ -140,7 +141,7 @@ def require_declared(model: Calibrated, before: Mapping[str, bytes]) -> None:
             )
             raise UndeclaredState(
                 f"{name} of {type(model).__name__} has changed during training, but no checkpoint keeps it: add it to "
-                f"the {declaration} (plain data), or keep it out of the model"
+                f"{declaration} (plain data), or keep it out of the model"
             )
 
 

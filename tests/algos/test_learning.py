@@ -52,6 +52,11 @@ def test_pendulum_with_simbas_nets(name):
     assert learned(model, "Pendulum-v1", goal=-250, within=10_000)
 
 
+def test_pendulum_with_batch_norm():
+    model = make("acc-x", "Pendulum-v1", policy_kwargs={"net_arch": [64, 64], "nets": "batchnorm"}, n_steps=1)
+    assert learned(model, "Pendulum-v1", goal=-250, within=10_000)
+
+
 @pytest.mark.slow
 def test_inverted_pendulum():
     model = make("acc", "InvertedPendulum-v5")

@@ -198,3 +198,25 @@ def test_the_actor_is_updated_after_every_so_many_critic_updates(name):
 
 def theta(model):
     return model.actor.net.theta.detach().clone()
+
+
+def test_batch_norm_sees_both_sides_of_a_transition():
+    nets = {"net_arch": [16], "nets": "batchnorm"}
+    model = make("acc-x", ShortPendulum(), policy_kwargs=nets, n_steps=1, normalize_observations=False, seed=0)
+    model.learn(60)
+    batch = model.replay_buffer.sample(32)
+    model.policy.set_training_mode(True)
+    statistics = [net.ensemble.layers[0].module.mean for net in (model.critic, model.critic_target)]
+    before = [each.clone() for each in statistics]
+    th.manual_seed(0)
+    with th.no_grad():
+        next_actions = model.next_actions(batch.next_observations)[0]
+    th.manual_seed(0)
+    model.update_critic(batch)
+    now = th.cat([batch.observations, batch.actions], dim=1)
+    both = th.cat([now, th.cat([batch.next_observations, next_actions], dim=1)])
+    for after, each in zip(statistics, before, strict=True):
+        th.testing.assert_close(after, 0.99 * each + 0.01 * both.mean(0))
+    after = [each.clone() for each in statistics]
+    model.update_actor(batch)
+    th.testing.assert_close(statistics, after)

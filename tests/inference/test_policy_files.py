@@ -227,6 +227,7 @@ def test_a_video_is_whole_or_not_there(tmp_path, monkeypatch, capsys):
         {"algo": "acc-x"},
         {"algo": "sac", "settings": {"nets": "simba", "normalize_observations": True}},
         {"algo": "td3", "settings": {"nets": "layernorm"}},
+        {"algo": "acc-x", "settings": {"nets": "batchnorm"}},
         {"algo": "acc-compact"},
     ],
 )

@@ -136,7 +136,7 @@ def test_zero_grad_in_either_order(order, to_none):
 
 
 def naive(kind, parts, x, net):
-    """SimBa's trunk and the perceptron with LayerNorm, of one net, in torch's own functions"""
+    """SimBa's trunk and perceptrons with LayerNorm and BatchNorm, of one net, in torch's own functions"""
     parts = iter([part[net] for part in parts])
 
     def linear(h):
@@ -145,6 +145,12 @@ def naive(kind, parts, x, net):
     def norm(h):
         return nn.functional.layer_norm(h, h.shape[-1:], next(parts), next(parts))
 
+    def over_batch(h, *affine):
+        return nn.functional.batch_norm(h, None, None, *affine, training=True, eps=1e-3)
+
+    if kind == "batchnorm":
+        h = over_batch(linear(over_batch(x)), next(parts), next(parts)).relu()
+        return linear(over_batch(linear(h), next(parts), next(parts)).relu())
     if kind == "layernorm":
         return linear(norm(linear(norm(linear(x)).relu())).relu())
     h = linear(x)
@@ -153,7 +159,7 @@ def naive(kind, parts, x, net):
     return linear(norm(h))
 
 
-@pytest.mark.parametrize("kind", ["layernorm", "simba"])
+@pytest.mark.parametrize("kind", ["layernorm", "batchnorm", "simba"])
 def test_layers_equal_torchs_own(kind):
     ensemble = make_ensemble(kind, 3, 5, [8, 8], 2).double()
     with th.no_grad():
@@ -170,13 +176,42 @@ def test_layers_equal_torchs_own(kind):
     th.testing.assert_close(ensemble.theta.grad, leaf.grad)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "layernorm", "simba"])
+@pytest.mark.parametrize("kind", ["mlp", "layernorm", "batchnorm", "simba"])
 def test_the_parameters_of_an_activation_are_learned(kind):
     ensemble = make_ensemble(kind, 2, 3, [4, 4], 1, nn.PReLU)
     ensemble(th.randn(8, 3)).sum().backward()
     slopes = [parameter for parameter in ensemble.parameters() if parameter is not ensemble.theta]
     assert slopes
     assert all(each.grad is not None and each.grad.abs().sum() > 0 for each in slopes)
+
+
+def test_batch_norm_learns_with_the_batchs_statistics_and_acts_with_running_ones():
+    ensemble, x = make_ensemble("batchnorm", 2, 3, [4], 1), 5 + 2 * th.randn(500, 3)
+    one, two = nn.BatchNorm1d(3, eps=1e-3, momentum=0.01, affine=False), nn.BatchNorm1d(8, eps=1e-3, momentum=0.01)
+    weight, bias = ensemble.parts(ensemble.theta.detach())[:2]
+
+    def hidden(train):
+        one.train(train), two.train(train)
+        h = one(x) @ weight.flatten(0, 1).t() + bias.flatten()
+        return two(h)
+
+    for _ in range(3):
+        ensemble(x)
+        hidden(True)
+    statistics = {name: value for name, value in ensemble.state_dict().items() if name != "theta"}
+    expected = [one.running_mean, one.running_var, two.running_mean, two.running_var]
+    th.testing.assert_close(list(statistics.values()), expected)
+
+    before = {name: value.clone() for name, value in statistics.items()}
+    last_weight, last_bias = ensemble.parts(ensemble.theta.detach())[-2:]
+    h = hidden(False).relu().view(500, 2, 4).permute(1, 2, 0)
+    acting = (last_weight @ h + last_bias).transpose(1, 2).detach()
+    th.testing.assert_close(ensemble(x, frozen=True), acting)
+    with th.no_grad():
+        th.testing.assert_close(ensemble(x), acting)
+        th.testing.assert_close(ensemble(x[:1]), acting[:, :1])
+    th.testing.assert_close(ensemble.eval()(x).detach(), acting)
+    th.testing.assert_close(statistics, before)
 
 
 def test_nets_of_ones_own():

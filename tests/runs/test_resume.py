@@ -49,6 +49,7 @@ VARIANTS = {
     "acc-qrdqn": tiny("CartPole-v1", "acc-qrdqn"),
     "acc hopper": tiny("Hopper-v5"),
     "acc-x 2 envs": tiny(algo="acc-x", n_envs=2, bias={"start_step": 0}),
+    "acc-x batchnorm": tiny(algo="acc-x", settings={"nets": "batchnorm", "n_steps": 1}),
     "sac simba": tiny(algo="sac", settings={"nets": "simba", "normalize_observations": True}),
     "acc Meta-World": tiny("metaworld/push-v3", eval_every=1000, bias={"start_step": 400}),
 }
