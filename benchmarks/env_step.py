@@ -89,19 +89,18 @@ def contestant(contest: str, name: str, threads: int, cpu_time: bool) -> None:
 def take_turns(contest: str, args: argparse.Namespace) -> dict[str, list[float]]:
     """ms per env step of each contestant, one list entry per turn"""
     processes: dict[str, subprocess.Popen[str]] = {}
+
+    def hear(name: str) -> str:
+        line = processes[name].stdout.readline()  # type: ignore[union-attr]
+        return line or sys.exit(f"{name} of {contest} ended early")
+
     for name in CONTESTS[contest]:
         python = args.sbx if name.startswith("SBX") else sys.executable
         if python is not None:
             command = [python, __file__, "--contestant", contest, name, "--threads", str(args.threads)]
             command += ["--cpu-time"] * args.cpu_time
             processes[name] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def hear(name: str) -> str:
-        line = processes[name].stdout.readline()  # type: ignore[union-attr]
-        return line or sys.exit(f"{name} of {contest} ended early")
-
-    for name in processes:
-        hear(name)
+            hear(name)  # ready: threads that wait for those of another process would take minutes
     times: dict[str, list[float]] = {name: [] for name in processes}
     for _ in range(args.turns):
         for name, process in processes.items():

@@ -1,13 +1,14 @@
 """The tables in docs/results.md, from the records in results/.
 
 python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
+python examples/results.py results/modern.tar.gz --short                               # the README's table
 python examples/results.py results/early.tar.gz --steps 26000 50000 100000             # run by run at these steps
 """
 
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from acc_rl.report.calibration import at_end
 from acc_rl.report.curves import final_level
@@ -27,6 +28,8 @@ COLUMNS = (
 """title, records, what of them, over how many steps, and how it is written"""
 BESIDE = ("CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
 """of the published returns; all of them of version 4 of the tasks"""
+SHORT = "SimbaV2_utd2"
+"""the one of them in the short table: two updates per env step"""
 
 
 def at_step(folder: Path, step: int) -> Iterator[str]:
@@ -66,6 +69,22 @@ def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> N
                 print(f"| {task} | *{row.algo}, published, {row.env}-{row.version}* | | *{row.mean:.0f}* | | | |")
 
 
+def in_short(runs: list[Run]) -> None:
+    """A row per task: mean and standard deviation of the final returns, and a published return"""
+    ended = [run for run in runs if run.finished]
+    labels = list(dict.fromkeys(run.label for run in ended))
+    print("| return |", " | ".join(f"`{label}`" for label in labels), f"| {SHORT}, published (v4) |")
+    print("|---|" + "--:|" * (len(labels) + 1))
+    for task in dict.fromkeys(run.task for run in ended):
+        cells = [task]
+        for label in labels:
+            levels = [final_level(run) for run in ended if (run.task, run.label) == (task, label)]
+            spread = f" ± {stdev(levels):.0f}" if len(levels) > 1 else ""
+            cells.append(f"{mean(levels):.0f}{spread} ({len(levels)})" if levels else "")
+        shown = [r for r in everything() if (f"{r.env}-v5", r.version, r.step, r.algo) == (task, "v4", 100_000, SHORT)]
+        print("|", " | ".join([*cells, f"*{shown[0].mean:.0f}*" if shown else ""]), "|")
+
+
 def last_returns(folder: Path, run: Run) -> float:
     """The discounted returns that the gap was measured on, over the last 5 % of the steps"""
     rows = [row for row in records.read(folder / records.TRAINING) if row["step"] >= 0.95 * run.last_step]
@@ -77,6 +96,7 @@ def main() -> None:
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--steps", type=int, nargs="+", help="run by run at these steps; of one archive")
     parser.add_argument("--published", action="store_true", help="with rows from the literature")
+    parser.add_argument("--short", action="store_true", help="a row per task")
     asked = parser.parse_args()
     studies, returns = [], {}
     for archive in asked.archives:
@@ -86,8 +106,11 @@ def main() -> None:
                 continue
             studies.append(load(folder))
             returns.update({run.name: last_returns(folder / run.name, run) for run in studies[-1].runs})
-    if studies:
-        at_the_end([run for study in studies for run in study.runs], returns, asked.published)
+    runs = [run for study in studies for run in study.runs]
+    if asked.short:
+        in_short(runs)
+    elif runs:
+        at_the_end(runs, returns, asked.published)
 
 
 if __name__ == "__main__":
