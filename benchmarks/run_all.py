@@ -42,6 +42,7 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
             ["checkpoint.py"],
         ),
         ("Evaluation and value error", "What they add to training, with the paper's intervals.", ["shares.py"]),
+        ("Threads", "From which size of nets on a second one pays; `acc train` goes by it.", ["threads.py"]),
         ("Studies", "Workers, threads and Ray.", ["study.py", "--turns", "2", "--steps", "500"]),
         ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["report_page.py"]),
     ]
@@ -80,10 +81,10 @@ def renew(page: Path, script: str, sbx: str | None) -> None:
     """Put one part in the place of the old one."""
     (part,) = [part for part in parts(sbx) if part[2][0] == script]
     old = re.compile(rf"^## {re.escape(part[0])}$.*?(?=^## |\Z)", flags=re.MULTILINE | re.DOTALL)
-    if not old.search(page.read_text()):
-        sys.exit(f"{page}: has no section {part[0]!r} to be measured again; leave out --only to write the whole page")
+    if not old.search(page.read_text()):  # a new part goes to the end
+        page.write_text(f"{page.read_text()}\n## {part[0]}\n")
     made = f"{section(*part)}\n\nMeasured again by `--only {script}` on {time.strftime('%Y-%m-%d')}.\n\n"
-    page.write_text(old.sub(lambda _: made, page.read_text()))
+    page.write_text(old.sub(lambda _: made, page.read_text()).rstrip("\n") + "\n")
 
 
 def main() -> None:

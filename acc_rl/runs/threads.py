@@ -14,8 +14,8 @@ from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
 
 THREADED = 1_000_000
-"""weights from which on a run gets more than one thread: two critics of 2x256 have 0.5 million and are slowed down by a
-second thread, five of 3x512 have 5.6 million and gain from it; benchmarks/threads.py"""
+"""weights from which on a run gets more than one thread: two critics of 2x256 have 0.5 million and gain nothing from a
+second one, two of 2x512 have 1.4 million and gain a quarter; benchmarks/threads.py"""
 
 
 def n_weights(model: Calibrated) -> int:
