@@ -84,6 +84,9 @@ class ActorCritic(Calibrated):
         for name, value in counts.items():
             if not is_whole(value, 1):
                 raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
+        nets = self.policy_kwargs.get("nets")
+        if self.batch_size == 1 and "batchnorm" in (nets.values() if isinstance(nets, dict) else [nets]):
+            raise SettingError("batch_size is 1, but nets='batchnorm' takes mean and variance of a batch: 2 or more")
 
     def _setup_model(self) -> None:
         self.head, given = self.make_head(), self.policy_kwargs

@@ -18,6 +18,7 @@ from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInpu
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Scalar
 from acc_rl.nn.knob import Knob, MixWithMin, Shift
+from acc_rl.nn.layers import statistics
 
 
 class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
@@ -59,8 +60,8 @@ class TD3(ActorCritic, SB3TD3):  # type: ignore[misc]
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        self._actor_parameters = list(self.actor.parameters())
-        self._actor_target_parameters = list(self.actor_target.parameters())
+        self._actor_parameters = [*self.actor.parameters(), *statistics(self.actor)]
+        self._actor_target_parameters = [*self.actor_target.parameters(), *statistics(self.actor_target)]
         self._own_noise = self.action_noise is None
         if self._own_noise and self.exploration_noise > 0:
             shape = self.action_space.shape

@@ -90,6 +90,11 @@ class Statistics(nn.Module):
         self.register_buffer("var", torch.ones(width))
 
 
+def statistics(net: nn.Module) -> list[Tensor]:
+    """All of BatchNorm's running means and variances in a net"""
+    return [each for module in net.modules() if isinstance(module, Statistics) for each in module.buffers()]
+
+
 class BatchNorm(Layer):
     """w * (x - mean) / sqrt(var + 1e-3) + b, each feature of each net over the batch.
 

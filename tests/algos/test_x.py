@@ -220,3 +220,16 @@ def test_batch_norm_sees_both_sides_of_a_transition():
     after = [each.clone() for each in statistics]
     model.update_actor(batch)
     th.testing.assert_close(statistics, after)
+
+
+def test_batch_norm_needs_a_batch():
+    with pytest.raises(ValueError, match="batch_size is 1, but nets='batchnorm'"):
+        make("sac", ShortPendulum(), policy_kwargs={"nets": {"qf": "batchnorm"}}, batch_size=1)
+
+
+def test_the_target_actors_batch_norm_follows_the_actors():
+    model = make("td3", ShortPendulum(), policy_kwargs={"nets": "batchnorm"}, tau=0.5, seed=0)
+    model.learn(150)
+    online, target = (net.net.layers[0].module.mean for net in (model.actor, model.actor_target))
+    assert online.abs().max() > 1e-3
+    th.testing.assert_close(target, online, rtol=0.2, atol=0.01)
