@@ -10,7 +10,7 @@ import torch as th
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, Schedule
 
 from acc_rl.algos.calibrated import Calibrated
-from acc_rl.algos.policies import EnsembleCritic
+from acc_rl.algos.policies import EnsembleCritic, nets_of
 from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Law
@@ -84,8 +84,8 @@ class ActorCritic(Calibrated):
         for name, value in counts.items():
             if not is_whole(value, 1):
                 raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
-        nets = self.policy_kwargs.get("nets")
-        if self.batch_size == 1 and "batchnorm" in (nets.values() if isinstance(nets, dict) else [nets]):
+        nets = self.policy_kwargs.get("nets", "mlp")
+        if self.batch_size == 1 and "batchnorm" in (nets_of(nets, "pi"), nets_of(nets, "qf")):
             raise SettingError("batch_size is 1, but nets='batchnorm' takes mean and variance of a batch: 2 or more")
 
     def _setup_model(self) -> None:
