@@ -43,6 +43,11 @@ def parts(sbx: str | None) -> list[tuple[str, str, list[str]]]:
         ),
         ("Evaluation and value error", "What they add to training, with the paper's intervals.", ["shares.py"]),
         ("Threads", "From which size of nets on a second one pays; `acc train` goes by it.", ["threads.py"]),
+        (
+            "torch.compile",
+            "Plain functions that it compiles, and the same uncompiled; in brackets the ratio to ours.",
+            ["compiled.py"],
+        ),
         ("Studies", "Workers, threads and Ray.", ["study.py", "--turns", "2", "--steps", "500"]),
         ("Statistics and the report", "The bootstrap beside rliable's; a study of 480 runs.", ["report_page.py"]),
     ]

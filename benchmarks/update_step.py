@@ -203,7 +203,7 @@ def contestant(make: Maker, clock: Callable[[], float]) -> None:
 def start(maker: str, threads: int, cpu_time: bool, tree: Path | None) -> subprocess.Popen[str]:
     """A contestant with the package of this environment, or of another source tree"""
     path = {} if tree is None else {"PYTHONPATH": str(tree)}
-    command = [sys.executable, __file__, "--contestant", maker, "--threads", str(threads)]
+    command = [sys.executable, sys.argv[0], "--contestant", maker, "--threads", str(threads)]
     command += ["--cpu-time"] * cpu_time
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **path})

@@ -89,12 +89,19 @@ def test_small_products_doubles_and_other_devices_are_left_to_torch(calls):
 
 
 @pytest.mark.parametrize(
-    ("capability", "vendor", "expected"),
-    [("AVX512", "AuthenticAMD", True), ("AVX512", "GenuineIntel", False), ("AVX2", "AuthenticAMD", False)],
+    ("capability", "vendor", "family", "expected"),
+    [
+        ("AVX512", "AuthenticAMD", 26, True),
+        ("AVX512", "AuthenticAMD", 25, False),  # Zen 4: two halves
+        ("AVX512", "GenuineIntel", 26, False),
+        ("AVX2", "AuthenticAMD", 26, False),
+    ],
 )
 @onednn
-def test_onednn_is_taken_on_amd_with_avx512_alone(monkeypatch, capability, vendor, expected):
+def test_onednn_is_taken_on_amd_with_wide_avx512_alone(monkeypatch, capability, vendor, family, expected):
+    about = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 17\n"
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    monkeypatch.setattr(module.Path, "read_text", lambda *_: f"vendor_id : {vendor}")
+    monkeypatch.setattr(module.Path, "read_text", lambda *_: about)
+    monkeypatch.setattr(module, "cpu_family", module.cpu_family.__wrapped__)
     assert module.slow_blas.__wrapped__() is expected
