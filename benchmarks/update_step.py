@@ -93,11 +93,18 @@ def products(sizes: list[int], n_nets: int, *, forward: int, to_weights: int, to
 
 
 def floor(
-    critic: list[int], n_critics: int, n_outputs: int, actor: list[int], actor_outputs: int, *, delayed: bool = False
+    critic: list[int],
+    n_critics: int,
+    n_outputs: int,
+    actor: list[int],
+    actor_outputs: int,
+    *,
+    delayed: bool = False,
+    through: int | None = None,
 ) -> Step:
-    """Target: one forward pass. Critic update: forward and backward. Actor update: through critic and actor.
+    """Target: one forward pass. Critic update: forward and backward. Actor update: through critics and actor.
 
-    ``delayed``: as in TD3, the actor is updated in every second step, through the first critic.
+    ``delayed``: the actor is updated in every second step. ``through``: so many critics alone, one in TD3.
     """
     critic_sizes, actor_sizes = [N_OBS + N_ACTIONS, *critic, n_outputs], [N_OBS, *actor, actor_outputs]
     critic_update = [
@@ -105,7 +112,7 @@ def floor(
         products(actor_sizes, 1, forward=1, to_weights=0, to_inputs=0, first=True),
     ]
     actor_update = [
-        products(critic_sizes, 1 if delayed else n_critics, forward=1, to_weights=0, to_inputs=1, first=True),
+        products(critic_sizes, through or n_critics, forward=1, to_weights=0, to_inputs=1, first=True),
         products(actor_sizes, 1, forward=1, to_weights=1, to_inputs=1, first=False),
     ]
     plans = cycle([critic_update, critic_update + actor_update] if delayed else [critic_update + actor_update])
@@ -158,7 +165,7 @@ def contrib_crossq() -> Step:
 
 
 def floor_x() -> Step:
-    return floor([256, 256], 2, 101, [256, 256], 2 * N_ACTIONS)
+    return floor([256, 256], 2, 101, [256, 256], 2 * N_ACTIONS, delayed=True)
 
 
 def our_td3() -> Step:
@@ -170,7 +177,7 @@ def sb3_td3() -> Step:
 
 
 def floor_td3() -> Step:
-    return floor([400, 300], 2, 1, [400, 300], N_ACTIONS, delayed=True)
+    return floor([400, 300], 2, 1, [400, 300], N_ACTIONS, delayed=True, through=1)
 
 
 CONTESTS: Mapping[str, Mapping[str, Maker]] = {
@@ -195,7 +202,7 @@ def contestant(make: Maker, clock: Callable[[], float]) -> None:
         steps, start = 0, clock()
         while (elapsed := clock() - start) < seconds:
             step()
-            step()  # always even: TD3 updates its actor in every second step
+            step()  # always even: TD3 and ACC-X update their actors in every second step
             steps += 2
         print(elapsed / steps * 1e3, flush=True)
 
