@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,13 @@ from itertools import islice, pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from acc_rl.core.errors import SettingError
+from acc_rl.nn.norms import normalize
 from acc_rl.nn.products import perceptron
+
+EPS, MOMENTUM = 1e-3, 0.01
+"""of BatchNorm: added to the variance, and share of a batch in the running statistics"""
 
 
 class Layer(ABC):
@@ -73,9 +77,7 @@ class LayerNorm(Layer):
 
     def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
         weight, bias = next(parameters), next(parameters)
-        # the features lie last in memory afterwards, which matrix products take as it is
-        normal = F.layer_norm(x.transpose(-1, -2), (self.width,))
-        return torch.addcmul(bias[:, None], normal, weight[:, None]).transpose(-1, -2)
+        return normalize(x, weight[..., None], bias[..., None], dim=-2, eps=1e-5)[0]
 
 
 class Statistics(nn.Module):
@@ -115,11 +117,20 @@ class BatchNorm(Layer):
         return [] if self.shared else [torch.ones(self.width), torch.zeros(self.width)]
 
     def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
-        weight, bias = (None, None) if self.shared else (next(parameters).flatten(), next(parameters).flatten())
-        flat = x.reshape(1, -1, x.shape[-1])
-        n = flat.shape[1]  # fewer than all where the first nets alone are asked
-        mean, var = self.module.mean[:n], self.module.var[:n]
-        return F.batch_norm(flat, mean, var, weight, bias, self.learning, momentum=0.01, eps=1e-3).view_as(x)
+        weight, bias = (x.new_ones(()), x.new_zeros(())) if self.shared else (next(parameters), next(parameters))
+        if not self.shared:
+            weight, bias = weight[..., None], bias[..., None]
+        shape = (*x.shape[:-1], 1)
+        n = math.prod(shape)  # fewer than all where the first nets alone are asked
+        running = self.module.mean[:n].view(shape), self.module.var[:n].view(shape)
+        if not self.learning:
+            scale = weight * torch.rsqrt(running[1] + EPS)
+            return torch.addcmul(bias - running[0] * scale, x, scale)
+        out, mean, var = normalize(x, weight, bias, dim=-1, eps=EPS)
+        batch = x.shape[-1]
+        running[0].lerp_(mean, MOMENTUM)
+        running[1].lerp_(var * (batch / (batch - 1)), MOMENTUM)  # torch's modules keep the unbiased one, too
+        return out
 
 
 class Residual(Layer):
