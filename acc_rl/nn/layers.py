@@ -117,9 +117,10 @@ class BatchNorm(Layer):
         return [] if self.shared else [torch.ones(self.width), torch.zeros(self.width)]
 
     def __call__(self, x: Tensor, parameters: Iterator[Tensor]) -> Tensor:
-        weight, bias = (x.new_ones(()), x.new_zeros(())) if self.shared else (next(parameters), next(parameters))
-        if not self.shared:
-            weight, bias = weight[..., None], bias[..., None]
+        if self.shared:
+            weight, bias = x.new_ones(()), x.new_zeros(())
+        else:
+            weight, bias = next(parameters)[..., None], next(parameters)[..., None]
         shape = (*x.shape[:-1], 1)
         n = math.prod(shape)  # fewer than all where the first nets alone are asked
         running = self.module.mean[:n].view(shape), self.module.var[:n].view(shape)
