@@ -15,6 +15,7 @@ import json
 import math
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -373,7 +374,8 @@ def evaluate(agent: Agent, env: gym.Env[Any, Any], episodes: int, seed: int) -> 
     return total / episodes
 
 
-def run(name: str, task: str, seed: int, steps: int, starts: int = 5000, every: int = 5000) -> dict[str, Any]:
+def run(name: str, task: str, seed: int, steps: int, starts: int = 5000, every: int = 5000) -> Iterator[dict[str, Any]]:
+    """The row so far, after every evaluation"""
     v = VARIANTS[name]
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
@@ -386,7 +388,7 @@ def run(name: str, task: str, seed: int, steps: int, starts: int = 5000, every: 
     episodes: deque[Any] = deque()
     first, calibrated, learned_from = 0, 0, 0
     curve: list[dict[str, float]] = []
-    told: dict[str, float] = {}
+    measured: dict[str, float] = {}
     clock, spent = time.perf_counter(), 0.0
     for t in range(steps):
         if t < starts:
@@ -405,7 +407,7 @@ def run(name: str, task: str, seed: int, steps: int, starts: int = 5000, every: 
                 episodes.append((S[part], A[part], R[part, 0].astype(float), np.asarray(new), not terminated))
                 learned_from += t + 1 - first
                 if t - calibrated >= 1000:
-                    told = agent.calibrate(episodes)
+                    measured = agent.calibrate(episodes)
                     calibrated = t
                     while learned_from > 5000 and len(episodes) > 1:
                         learned_from -= len(episodes.popleft()[2])
@@ -418,12 +420,12 @@ def run(name: str, task: str, seed: int, steps: int, starts: int = 5000, every: 
         if (t + 1) % every == 0:
             spent += time.perf_counter() - clock
             score = evaluate(agent, test_env, 5, 10_000 + 100 * seed)
-            curve.append({"step": t + 1, "return": round(score, 1), "beta": round(agent.beta, 3), **told})
-            print(name, task, seed, curve[-1], f"{1000 * spent / (t + 1):.1f} ms", flush=True)
+            curve.append({"step": t + 1, "return": round(score, 1), "beta": round(agent.beta, 3), **measured})
+            if t + 1 > starts:
+                ms = round(1000 * spent / (t + 1 - starts), 2)
+                about = {"variant": name, "task": task, "seed": seed, "steps": t + 1, "ms_per_step": ms}
+                yield {**about, "date": time.strftime("%Y-%m-%d"), "curve": curve}
             clock = time.perf_counter()
-    ms = 1000 * spent / (steps - starts)
-    about = {"variant": name, "task": task, "seed": seed, "steps": steps, "ms_per_step": round(ms, 2)}
-    return {**about, "date": time.strftime("%Y-%m-%d"), "curve": curve}
 
 
 def table() -> None:
@@ -458,9 +460,14 @@ def main() -> None:
     elif options.variant is None:
         parser.error("name a variant, or --table")
     else:
-        row = run(options.variant, options.task, options.seed, options.steps)
-        with ROWS.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        row: dict[str, Any] = {}
+        try:
+            for row in run(options.variant, options.task, options.seed, options.steps):
+                print(row["variant"], row["task"], row["seed"], row["curve"][-1], row["ms_per_step"], "ms", flush=True)
+        finally:  # a run that is cut off keeps what it has
+            if row:
+                with ROWS.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
