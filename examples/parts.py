@@ -22,7 +22,8 @@ def add(folder: Path, label: str, commit: str) -> None:
     spec, start = records.read_json(folder / "spec.json"), records.read_json(folder / "provenance.json")
     tests = records.read(folder / records.EVALUATIONS)
     curve = {str(row["step"]): round(row["mean_return"], 1) for row in tests}
-    about = {"part": label, "task": spec["env"], "seed": spec["seed"], "commit": commit, "command": start["command"]}
+    command = [Path(word).name if word.startswith("/") else word for word in start["command"]]
+    about = {"part": label, "task": spec["env"], "seed": spec["seed"], "commit": commit, "command": command}
     with ROWS.open("a") as file:
         file.write(json.dumps({**about, "cpu": start["cpu"], "started": start["started"], "curve": curve}) + "\n")
 
