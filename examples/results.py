@@ -7,6 +7,7 @@ python examples/results.py results/early.tar.gz --steps 26000 50000 100000      
 
 import argparse
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -51,18 +52,24 @@ def run_by_run(folder: Path, steps: list[int]) -> None:
         print()
 
 
+def written(value: float, form: str) -> str:
+    return f"{value:{form}}" if isfinite(value) else "-"
+
+
 def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> None:
-    print("| task | algorithm | return, run by run | mean | Q - R, run by run | R | beta |")
-    print("|---|---|--:|--:|--:|--:|--:|")
     ended = [run for run in runs if run.finished]
+    drops = any(run.has("training", "dropped_per_net") for run in ended)
+    knob, title, form = ("dropped_per_net", "d", ".1f") if drops else ("beta", "beta", ".2f")
+    print(f"| task | algorithm | return, run by run | mean | Q - R, run by run | R | {title} |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     for task in dict.fromkeys(run.task for run in ended):
         for label in dict.fromkeys(run.label for run in ended if run.task == task):
             mine = [run for run in ended if (run.task, run.label) == (task, label)]
             levels = [final_level(run) for run in mine]
             cells = [", ".join(f"{level:.0f}" for level in levels), f"{mean(levels):.0f}"]
-            cells.append(", ".join(f"{-at_end(run, 'gap_full'):+.0f}" for run in mine))
+            cells.append(", ".join(written(-at_end(run, "gap_full"), "+.0f") for run in mine))
             cells.append(", ".join(f"{returns[run.name]:.0f}" for run in mine))
-            cells.append(", ".join(f"{at_end(run, 'beta'):.2f}" for run in mine))
+            cells.append(", ".join(written(at_end(run, knob), form) for run in mine))
             print(f"| {task} | {label} |", " | ".join(cells), "|")
         for row in everything() if published else ():
             if (f"{row.env}-v5", row.version, row.step) == (task, "v4", ended[0].steps) and row.algo in BESIDE:
