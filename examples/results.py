@@ -1,12 +1,17 @@
-"""The tables in docs/results.md, from the records in results/.
+"""The tables of README.md, docs/results.md and docs/early.md, from the records in results/.
 
 python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
 python examples/results.py results/modern.tar.gz --short                               # the README's table
 python examples/results.py results/early.tar.gz --steps 26000 50000 100000             # run by run at these steps
+python examples/results.py --renew README.md docs/results.md docs/early.md             # all tables of these pages
 """
 
 import argparse
+import io
+import re
+import shlex
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
@@ -29,6 +34,7 @@ COLUMNS = (
 """title, records, what of them, over how many steps, and how it is written"""
 BESIDE = ("CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
 """of the published returns; all of them of version 4 of the tasks"""
+BLOCK = re.compile(r"(<!-- python examples/results\.py (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 SHORT = "SimbaV2_utd2"
 """the one of them in the short table: two updates per env step"""
 
@@ -98,13 +104,29 @@ def last_returns(folder: Path, run: Run) -> float:
     return mean(row["mean_return"] for row in rows if row.get("mean_return") is not None)
 
 
-def main() -> None:
+def renewed(page: str) -> str:
+    """The page with what the commands write now, between each command and the mark of its end"""
+    return BLOCK.sub(lambda found: found[1] + written_by(shlex.split(found[2])) + found[3], page)
+
+
+def written_by(arguments: list[str]) -> str:
+    with redirect_stdout(io.StringIO()) as text:
+        main(arguments)
+    return text.getvalue()
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("archives", type=Path, nargs="+")
+    parser.add_argument("archives", type=Path, nargs="*")
+    parser.add_argument("--renew", type=Path, nargs="+", metavar="PAGE", help="write the tables of these pages anew")
     parser.add_argument("--steps", type=int, nargs="+", help="run by run at these steps; of one archive")
     parser.add_argument("--published", action="store_true", help="with rows from the literature")
     parser.add_argument("--short", action="store_true", help="a row per task")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
+    if not asked.archives and not asked.renew:
+        parser.error("name an archive of acc study pack, or pages to --renew")
+    for page in asked.renew or ():
+        page.write_text(renewed(page.read_text()))
     studies, returns = [], {}
     for archive in asked.archives:
         with unpacked(archive) as folder:
