@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import acc_rl.store.records as records
 from acc_rl.core.errors import AccError
+from acc_rl.runs.naming import VARIED
 from acc_rl.runs.spec import RUN, Allowed
 
 Array = NDArray[np.float64]
@@ -27,6 +28,7 @@ COLUMNS = {
     records.VALUE_ERROR: ("step", "bias", "bias_soft", "normalised", "relative"),
     records.CLOCK: ("step", "seconds"),
 }
+OF_TASK = (*(name for name in VARIED if name != "env_kwargs"), "horizon")
 TEXT: Allowed = ("a string", lambda value: isinstance(value, str))
 KEYS: Mapping[str, Allowed] = {"env": TEXT, "algo": TEXT, "seed": RUN["seed"], "steps": RUN["steps"]}
 """what a spec must have to be shown"""
@@ -262,9 +264,15 @@ def given(spec: Mapping[str, Any]) -> dict[str, Any]:
     return settings | {f"bias.{key}": value for key, value in _part(spec, "bias").items() if value is not None}
 
 
+def _of_task(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What the spec changes about the task"""
+    told = {f"env.{key}": value for key, value in _part(spec, "env_kwargs").items()}
+    return told | {name: value for name in OF_TASK if (value := spec.get(name))}
+
+
 def _identity(spec: Mapping[str, Any]) -> str:
     what = [spec.get(key) for key in ("env", "algo", "seed", "steps")]
-    return json.dumps([*what, spec.get("n_envs", 1), given(spec)], sort_keys=True)
+    return json.dumps([*what, spec.get("n_envs", 1), given(spec) | _of_task(spec)], sort_keys=True)
 
 
 def _may_be(name: str, spec: Mapping[str, Any]) -> bool:
@@ -274,8 +282,11 @@ def _may_be(name: str, spec: Mapping[str, Any]) -> bool:
 
 
 def _labels(specs: list[Mapping[str, Any]]) -> list[str]:
-    """An algorithm whose runs on one task differ in a setting, in length or in envs gets that into its label."""
-    differing = [given(spec) | {"steps": spec.get("steps"), "n_envs": spec.get("n_envs", 1)} for spec in specs]
+    """An algorithm whose runs on one task differ in a setting, in length, in envs or in what was changed about the task
+    gets that into its label."""
+    differing = [
+        given(spec) | _of_task(spec) | {"steps": spec.get("steps"), "n_envs": spec.get("n_envs", 1)} for spec in specs
+    ]
     keys: dict[Any, set[str]] = {}
     for spec, settings in zip(specs, differing, strict=True):
         keys.setdefault(spec.get("algo"), set()).update(settings)

@@ -75,6 +75,26 @@ def test_runs_of_other_length_or_with_other_envs_are_not_pooled(tmp_path, key, v
     assert load(tmp_path).labels == [*(f"acc {key}={value}" for value in values), "sac"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"normalize": True}, "normalize=True"),
+        ({"time_limit": 50}, "time_limit=50"),
+        ({"horizon": 200}, "horizon=200"),
+        ({"env_kwargs": {"g": 5.0}}, "env.g=5.0"),
+        ({"wrapper": ["mine:Noisy"]}, "wrapper=mine:Noisy"),
+        ({"callback": ["mine:Watch"]}, "callback=mine:Watch"),
+    ],
+)
+def test_runs_on_a_changed_task_are_not_pooled(tmp_path, changes, label):
+    plain = synthetic.spec("Hopper-v5", "acc", 0, steps=2000)
+    synthetic.write_run(tmp_path, plain, folder="plain")
+    synthetic.write_run(tmp_path, plain | changes, folder="changed")
+    study = load(tmp_path)
+    assert sorted(study.labels) == ["acc", f"acc {label}"]
+    assert sorted(run.label for run in study.runs) == ["acc", f"acc {label}"]
+
+
 def test_tasks_of_other_length_do_not_name_the_algorithm(tmp_path):
     for task, steps in (("Hopper-v5", 2000), ("Ant-v5", 3000)):
         synthetic.write_run(tmp_path, synthetic.spec(task, "acc", 0, steps=steps))
