@@ -27,9 +27,7 @@ def pack(folder: Path, file: Path) -> list[str]:
     """Write the records of all runs in ``folder``, and say which these are. The same records give the same bytes."""
     if not file.name.endswith(SUFFIX):
         raise AccError(f"{file}: the name must end in {SUFFIX}")
-    runs = sorted(each.parent for each in folder.glob(f"*/{records.SPEC}"))
-    if not runs:
-        raise files.RecordError(f"{folder}: holds no run (a run's folder has a {records.SPEC})")
+    runs = runs_in(folder)
     paths = [folder / records.STUDY, *(run / name for run in runs for name in records.RECORDS)]
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -41,6 +39,14 @@ def pack(folder: Path, file: Path) -> list[str]:
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(file, gzip.compress(content.getvalue(), mtime=0))
     return [run.name for run in runs]
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The folders of its runs; an error if there is none"""
+    runs = sorted(each.parent for each in folder.glob(f"*/{records.SPEC}"))
+    if not runs:
+        raise files.RecordError(f"{folder}: holds no run (a run's folder has a {records.SPEC})")
+    return runs
 
 
 @contextmanager

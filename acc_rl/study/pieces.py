@@ -10,8 +10,9 @@ from acc_rl.runs.config import differences, finished, read_spec
 from acc_rl.runs.folder import run_folder
 from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
-from acc_rl.store.archive import pack, unpacked
-from acc_rl.study.folder import StudyError, last_step, read_study
+from acc_rl.store.archive import pack, runs_in, unpacked
+from acc_rl.store.lock import LOCK, exclusive
+from acc_rl.study.folder import PATIENCE, StudyError, last_step, read_study
 
 
 def finished_in(archives: Iterable[Path], specs: Sequence[RunSpec]) -> set[str]:
@@ -38,12 +39,20 @@ def add(folder: Path, file: Path) -> dict[str, list[str]]:
 
     Of a run that both have, the one with more steps stays; but only a finished one replaces a finished one.
     """
-    if not file.is_file():
-        return {"added": pack(folder, file), "replaced": [], "kept": []}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(file.parent, f".{file.name}{LOCK}", PATIENCE) as free:
+        if not free:
+            raise StudyError(f"{file}: another process has been adding to it for {PATIENCE:g} s: end it, or try again")
+        if not file.is_file():
+            return {"added": pack(folder, file), "replaced": [], "kept": []}
+        return _merged(runs_in(folder), folder, file)
+
+
+def _merged(runs: Sequence[Path], folder: Path, file: Path) -> dict[str, list[str]]:
     merged: dict[str, list[str]] = {"added": [], "replaced": [], "kept": []}
     with unpacked(file) as both:
         _merge_names(folder, both)
-        for run in sorted(path.parent for path in folder.glob(f"*/{records.SPEC}")):
+        for run in runs:
             there = both / run.name
             what = "added" if not there.exists() else "replaced" if _is_further(file, run, there) else "kept"
             merged[what].append(run.name)

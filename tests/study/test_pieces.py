@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -35,6 +37,29 @@ def marks(file):
     with unpacked(file) as folder:
         found = {path.parent.name: json.loads(path.read_text()) for path in folder.glob(f"*/{records.PROVENANCE}")}
         return {name: content["started"] for name, content in found.items()}, len(read_study(folder).runs)
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "small/Hopper-v5_sac_seed0"])
+def test_pack_add_of_a_folder_without_runs_is_an_error(study, tmp_path, capsys, folder):
+    file = tmp_path / "small.tar.gz"
+    make(study, study.runs[0], 400)
+    pack(study.folder, file)
+    before = file.read_bytes()
+    assert main(["study", "pack", "--add", str(tmp_path / folder), str(file)]) == 2
+    assert "holds no run" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_archives_that_are_added_to_at_the_same_time_lose_nothing(tmp_path):
+    """Each process adds one run of its own"""
+    file, studies = tmp_path / "small.tar.gz", [small_study(tmp_path / str(i), seeds=3) for i in range(4)]
+    for study, spec in zip(studies, studies[0].runs, strict=False):
+        make(study, spec, 400)
+    code = "import sys; from acc_rl.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "study", "pack", "--add"]
+    adding = [subprocess.Popen([*command, study.folder, file], stdout=subprocess.DEVNULL) for study in studies]
+    assert [each.wait(120) for each in adding] == [0, 0, 0, 0]
+    assert set(marks(file)[0]) == {spec.name for spec in studies[0].runs[:4]}
 
 
 def test_pack_add_keeps_what_is_further(study, tmp_path, capsys):
