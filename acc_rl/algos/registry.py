@@ -27,6 +27,8 @@ class Entry:
 
     controller: str = "acc"
     """name of the controller that the class takes by default"""
+    rule: str = "paper"
+    """of the calibration that the class takes by default"""
     net_arch: Mapping[str, list[int]] | None = None
     """hidden sizes, where they differ from the class's"""
 
@@ -46,9 +48,15 @@ class Entry:
 _BASE = {
     "acc": Entry("tqc", "ACC", "TQC with the number of dropped atoms chosen by ACC"),
     "tqc": Entry("tqc", "TQC", "TQC with a fixed number of dropped atoms", {"dropped_per_net": 2}, "fixed"),
-    "acc-x": Entry("x", "ACCX", "a fast modern critic (categorical, 2x256) with its pessimism chosen by ACC"),
-    "x-min": Entry("x", "XMin", "the critic of acc-x, always with the smaller estimate", controller="fixed"),
-    "x-mean": Entry("x", "XMean", "the critic of acc-x, always with the mean estimate", controller="fixed"),
+    "acc-x": Entry(
+        "x", "ACCX", "a fast modern critic (categorical, 2x256) with its pessimism chosen by ACC", rule="confident"
+    ),
+    "x-min": Entry(
+        "x", "XMin", "the critic of acc-x, always with the smaller estimate", controller="fixed", rule="confident"
+    ),
+    "x-mean": Entry(
+        "x", "XMean", "the critic of acc-x, always with the mean estimate", controller="fixed", rule="confident"
+    ),
     "acc-td3": Entry("td3", "ACCTD3", "TD3 with the mix of own and minimal target chosen by ACC"),
     "td3": Entry("td3", "TD3", "TD3", controller="fixed"),
     "acc-sac": Entry("sac", "ACCSAC", "SAC with the general shift of its targets chosen by ACC"),
@@ -64,8 +72,7 @@ _BASE = {
 
 def _variant(name: str, about: str, **settings: Any) -> Entry:
     base = _BASE[name]
-    about = f"{base.about}; {about}"
-    return Entry(base.module, base.class_name, about, {**base.settings, **settings}, base.controller)
+    return replace(base, about=f"{base.about}; {about}", settings={**base.settings, **settings})
 
 
 def _compact(name: str, about: str = "2 critics of 2x256, learning rate 1e-3", **settings: Any) -> Entry:

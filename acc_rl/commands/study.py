@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from acc_rl.algos.registry import find
 from acc_rl.commands.parsing import one_line
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError
-from acc_rl.core.settings import PAPER
+from acc_rl.core.settings import EARLY, PAPER
 from acc_rl.runs.config import read_toml
 from acc_rl.runs.spec import RunSpec, adapts
 from acc_rl.store.records import RESULT
+from acc_rl.study.check import check_variants
 from acc_rl.study.folder import WHOLE, Part, Study, open_study, read_study, supervised
 from acc_rl.study.grid import UNSCALED, Grid, grid_from_dict
 from acc_rl.study.presets import PRESETS
@@ -100,6 +102,7 @@ class Run:
         elif self.dry_run:
             dry_run(grid.name, mine, workers, console)
         else:
+            check_variants(mine)
             self._train(grid.name, wanted, mine, part, console)
 
     def _train(
@@ -269,12 +272,16 @@ def find_grid(name: str) -> Grid:
 def scale_notice(scale: float, specs: Sequence[RunSpec]) -> str:
     text = f"scale {scale:g}: steps are multiplied; {', '.join(UNSCALED)} stay as they are"
     adaptive = [spec for spec in specs if adapts(spec)]
-    default = PAPER.start_step or 0
-    starts = [default if spec.bias.start_step is None else spec.bias.start_step for spec in adaptive]
-    early = [spec for spec, start in zip(adaptive, starts, strict=True) if spec.steps <= start]
+    early = [spec for spec in adaptive if spec.steps <= start_step(spec)]
     if early:
         text += f". {len(early)} of {len(adaptive)} runs of ACC end before bias.start_step: it does not adapt in them"
     return text
+
+
+def start_step(spec: RunSpec) -> int:
+    """The env step from which on the run's beta may move"""
+    default = PAPER.merged(EARLY) if "confident" in (spec.bias.rule, find(spec.algo).rule) else PAPER
+    return default.merged(spec.bias).start_step or 0
 
 
 def dry_run(name: str, specs: Sequence[RunSpec], workers: int, console: Console) -> None:

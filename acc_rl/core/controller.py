@@ -14,8 +14,8 @@ from acc_rl.core.settings import BiasSettings
 EPS = 1e-8
 STUCK = 10
 """updates at an end of the range, with the gap pointing outward, after which it is reported"""
-
-
+TURNS = ("start", "range", "lr", "rule", "moving_average", "target_bias")
+"""settings of the calibration that decide where beta goes; the others decide what is measured"""
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
@@ -61,6 +61,8 @@ class Controller:
     """whether ``trained`` is to be called"""
     wants_lever = False
     """whether the evidence is to have its ``lever``"""
+    reads: ClassVar[tuple[str, ...]] = TURNS
+    """what of the settings decides its beta"""
     seed = 0
     """the model's, for controllers that draw"""
     stored: ClassVar[tuple[str, ...]] = ("beta",)
@@ -105,7 +107,7 @@ class Controller:
 class Constant(Controller):
     """``beta`` stays; the gap is still measured, so that it can be logged."""
 
-    adapts = False
+    adapts, reads = False, ("start",)
     stored = ()
 
 
@@ -175,6 +177,7 @@ class Bandit(Controller):
     w_arm <- 0.9 * w_arm + 0.1 * feedback / exp(w_arm). Arm 0 is the pessimistic end.
     """
 
+    reads = ("range",)
     decay, lr, window = 0.9, 0.1, 5
 
     def begin(self, settings: BiasSettings) -> None:
@@ -212,6 +215,8 @@ class Bandit(Controller):
         return {**state, **{f"{name}_{i}": x for name, xs in lists.items() for i, x in enumerate(xs)}}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
+        if "arm" not in state:  # another controller's: it begins afresh
+            return
         self.arm, self.episodes, self.beta = int(state["arm"]), int(state["episodes"]), state["beta"]
         self.previous = None if math.isnan(state["previous"]) else state["previous"]
         self.weights = [state["weight_0"], state["weight_1"]]
@@ -221,7 +226,7 @@ class Bandit(Controller):
 class DualTD(Controller):
     """GPL (Cetin and Celiktutan 2023): beta <- beta - 1e-4 * E[Q - y], Q the mean online estimate, y the target"""
 
-    wants_td_error, lr = True, 1e-4
+    wants_td_error, lr, reads = True, 1e-4, ("start", "range")
 
     def begin(self, settings: BiasSettings) -> None:
         super().begin(settings)

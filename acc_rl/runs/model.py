@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -12,23 +13,22 @@ from stable_baselines3.common.type_aliases import TrainFreq
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.registry import find
+from acc_rl.core.controller import TURNS
 from acc_rl.core.errors import AccError
 from acc_rl.runs.callbacks import OnFault
 from acc_rl.runs.spec import SETTINGS, RunSpec, Settings, algorithm_arguments
 from acc_rl.runs.vectors import training_envs
 from acc_rl.store.policy import nets, policy_arguments
 
+DISCRETE = ("discrete", "qrdqn")
+"""modules of the algorithms for discrete actions"""
+
 
 def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     if spec.device.startswith("cuda") and int(spec.device.partition(":")[2] or 0) >= th.cuda.device_count():
         # SB3 would take the CPU instead and say nothing
         raise AccError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
-    entry = find(spec.algo)
-    arguments = {**entry.settings, **algorithm_arguments(spec)}
-    known = accepted(entry.load())
-    for name in arguments:
-        if name not in known:
-            raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
+    entry, arguments = find(spec.algo), _arguments(spec)
     vec_env = training_envs(spec, on_fault, arguments.get("gamma", 0.99))
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
@@ -40,6 +40,25 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
         policy_kwargs=policy_kwargs,
         **arguments,
     )
+
+
+def _arguments(spec: RunSpec) -> dict[str, Any]:
+    entry = find(spec.algo)
+    arguments, known = {**entry.settings, **algorithm_arguments(spec)}, accepted(entry.load())
+    for name in arguments:
+        if name not in known:
+            raise AccError(f"{spec.algo} has no setting {name}; it takes {', '.join(sorted(known))}")
+    return arguments
+
+
+def check_settings(spec: RunSpec) -> None:
+    """An error for settings that the algorithm lacks, or that do not fit together, whatever the task"""
+    entry, arguments = find(spec.algo), {**_arguments(spec), "buffer_size": 1}
+    discrete = entry.module in DISCRETE
+    policy_kwargs = policy_arguments(spec.as_dict()["settings"], discrete)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        entry.make("MlpPolicy", _Smallest(discrete), device="cpu", policy_kwargs=policy_kwargs, **arguments)
 
 
 def accepted(cls: type[Calibrated]) -> set[str]:
@@ -77,7 +96,7 @@ class _Smallest(gym.Env[Any, Any]):
 def default_settings(algo: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and bias of an algorithm where nothing is given, as its model has them; without what an env decides"""
     entry = find(algo)
-    discrete = entry.module in ("discrete", "qrdqn")
+    discrete = entry.module in DISCRETE
     model = entry.make("MlpPolicy", _Smallest(discrete), device="cpu", seed=0)
     found = resolved(model)
     settings = {name: each for name, each in found.items() if name in SETTINGS or isinstance(each, bool)}
@@ -89,5 +108,6 @@ def default_settings(algo: str) -> tuple[dict[str, Any], dict[str, Any]]:
     settings |= {"qf": arch} if discrete else {"pi": arch["pi"], "qf": arch["qf"]}
     settings["controller"] = entry.controller
     settings.pop("target_entropy", None)
-    unused = () if model.calibration.controller.adapts else ("start", "range", "lr")
+    read = model.calibration.controller.reads if model.calibration.controller.adapts else ()
+    unused = {*TURNS} - {*read} | ({"moving_average"} if entry.rule != "paper" else set())
     return settings, {name: each for name, each in found["bias"].items() if each is not None and name not in unused}

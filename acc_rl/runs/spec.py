@@ -14,7 +14,7 @@ import tyro
 
 from acc_rl.algos.registry import find
 from acc_rl.core.checks import is_number, is_whole
-from acc_rl.core.controller import CONTROLLERS
+from acc_rl.core.controller import CONTROLLERS, TURNS
 from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
 from acc_rl.runs.naming import LONGEST, READABLE, folder_name
@@ -279,21 +279,40 @@ def _part(name: str, cls: type[Any], value: Any) -> Any:
     return cls(**{key: typed(cls, key, each, f"{name}.") for key, each in value.items()})
 
 
+def _controller(spec: RunSpec) -> str:
+    return spec.settings.controller or find(spec.algo).controller
+
+
 def adapts(spec: RunSpec) -> bool:
     """Whether the controller of the run turns beta, or the gap is only measured"""
-    return CONTROLLERS[spec.settings.controller or find(spec.algo).controller].adapts
+    return CONTROLLERS[_controller(spec)].adapts
+
+
+def rule(spec: RunSpec) -> str:
+    """The rule that ACC's controller would follow"""
+    return spec.bias.rule or find(spec.algo).rule
 
 
 def check_effect(spec: RunSpec) -> None:
     """An error for what is given and would do nothing"""
     settings, bias = spec.settings, spec.bias
-    if not adapts(spec):
-        for name in ("range", "lr") if settings.controller else ("start", "range", "lr"):
-            if (value := getattr(bias, name)) is not None:
-                raise SettingError(
-                    f"bias.{name} is {value!r}, but {spec.algo} does not adapt its beta: "
-                    "leave it out, or take an algorithm whose name begins with acc"
-                )
+    read = CONTROLLERS[_controller(spec)].reads if adapts(spec) or settings.controller else ()
+    for name in TURNS:
+        if (value := getattr(bias, name)) is not None and name not in read:
+            why, way = f"{spec.algo} does not adapt its beta", "an algorithm whose name begins with acc"
+            if read:
+                why, way = f"the controller {_controller(spec)!r} does not read it", "the controller 'acc'"
+            raise SettingError(f"bias.{name} is {value!r}, but {why}: leave it out, or take {way}")
+    if bias.moving_average is not None and rule(spec) != "paper":
+        raise SettingError(
+            f"bias.moving_average is {bias.moving_average!r}, but bias.rule is {rule(spec)!r}, which has none: "
+            "leave it out, or set bias.rule to paper"
+        )
+    if bias.evidence_steps is not None and bias.evidence == "episodes":
+        raise SettingError(
+            f"bias.evidence_steps is {bias.evidence_steps!r}, but bias.evidence is 'episodes': leave it out, or set "
+            "that to steps"
+        )
     for name in ("sde_sample_freq", "use_sde_at_warmup"):
         if (value := getattr(settings, name)) and not settings.use_sde:
             raise SettingError(f"{name} is {value!r}, but does nothing without use_sde: leave it out, or set that too")

@@ -3,6 +3,7 @@
 import json
 import multiprocessing as mp
 import os
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from io import StringIO
@@ -215,6 +216,22 @@ def test_dry_run(tmp_path, capsys):
     assert "study small: 1 runs, 400 steps, about" in capsys.readouterr().out
     assert main(["study", str(file), "--dry-run", "--part", "4/4"]) == 0
     assert "none of its 3 runs is left to do here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ('{ algo = "td3", settings = { n_atoms = 5 } }', "td3 of the study: td3 has no setting n_atoms; it takes"),
+        ('{ algo = "acc-x", settings = { nets = "simba", qf = [16, 32] } }', "acc-x of the study: .*simba"),
+        ('{ algo = "acc-x", settings = { n_atoms = 1 } }', "acc-x of the study: n_atoms is 1, but must be"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named_before_any_run(tmp_path, capsys, variant, message):
+    file = write_file(tmp_path / "mine.toml", variants=["td3"])
+    file.write_text(file.read_text().replace("['td3']", f'["td3", {variant}]'))
+    assert main(["study", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert re.search(f"acc: error: {message}", capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_scale_says_what_it_leaves_alone():

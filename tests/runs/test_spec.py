@@ -176,6 +176,14 @@ def test_ranges_of_runs(content, message):
         ("sac", {"bias": {"lr": 0.2}}, "bias.lr is 0.2, but sac does not adapt its beta"),
         ("td3-2q", {"bias": {"range": [0, 1]}}, "bias.range is .*, but td3-2q does not adapt its beta"),
         ("tqc-d2", {"bias": {"start": 1.0}}, "bias.start is 1.0, but tqc-d2 does not adapt its beta"),
+        ("x-min", {"bias": {"target_bias": -0.5}}, "bias.target_bias is -0.5, but x-min does not adapt its beta"),
+        ("x-min", {"bias": {"rule": "paper"}}, "bias.rule is 'paper', but x-min does not adapt its beta"),
+        ("x-gpl", {"bias": {"lr": 0.5}}, "bias.lr is 0.5, but the controller 'gpl' does not read it: .* 'acc'"),
+        ("x-top", {"bias": {"start": 0.3}}, "bias.start is 0.3, but the controller 'top' does not read it"),
+        ("acc", {"settings": {"controller": "fixed"}, "bias": {"lr": 1}}, "bias.lr is 1, but the controller 'fixed'"),
+        ("acc-x", {"bias": {"moving_average": 0.9}}, "bias.moving_average is 0.9, but bias.rule is 'confident'"),
+        ("acc", {"bias": {"rule": "confident", "moving_average": 0.9}}, "bias.moving_average is 0.9, but bias.rule"),
+        ("acc", {"bias": {"evidence": "episodes", "evidence_steps": 7}}, "bias.evidence_steps is 7, but"),
         ("acc", {"settings": {"sde_sample_freq": 4}}, "sde_sample_freq is 4, but does nothing without use_sde"),
         ("acc", {"settings": {"use_sde_at_warmup": True}}, "use_sde_at_warmup is True, but does nothing"),
         ("sac", {"settings": {"target_entropy": -1.0, "ent_coef": "0.2"}}, "target_entropy is -1.0, but ent_coef is"),
@@ -187,7 +195,11 @@ def test_what_would_do_nothing_is_refused(algo, content, message):
 
 
 def test_what_does_something_is_not_refused():
-    algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"pairs_kept": 9, "moving_average": 0.1}}))
+    algorithm_arguments(from_dict({"env": "Hopper", "algo": "tqc", "bias": {"pairs_kept": 9}}))
+    algorithm_arguments(from_dict({"env": "Hopper", "algo": "acc-x", "bias": {"rule": "paper", "moving_average": 1}}))
+    algorithm_arguments(from_dict({"env": "Hopper", "bias": {"evidence_steps": 9}}))  # for tasks without an end
+    fixed = {"settings": {"controller": "fixed"}, "bias": {"start": 1.0}}
+    algorithm_arguments(from_dict({"env": "Hopper", "algo": "acc", **fixed}))
     settings = {"use_sde": True, "sde_sample_freq": 4, "target_entropy": -1, "ent_coef": "auto_0.1"}
     assert algorithm_arguments(from_dict({"env": "Hopper", "settings": settings}))["sde_sample_freq"] == 4
 

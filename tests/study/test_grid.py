@@ -79,6 +79,13 @@ def test_scale_counts_the_runs_that_adapt():
     assert "2 of 2 runs of ACC end before bias.start_step" in scale_notice(0.005, specs)
 
 
+def test_scale_counts_no_run_that_adapts_from_the_first_episodes_on():
+    content = {"tasks": ["Hopper"], "steps": 20_000, "seeds": 2, "variants": ["acc", "acc-x"]}
+    bias = [{"rule": "confident"}, {"start_step": 30_000}, {"rule": "confident", "start_step": 20_000}]
+    content["variants"] += [{"algo": "acc", "bias": each} for each in bias]
+    assert "6 of 10 runs of ACC end before" in scale_notice(0.1, grid_from_dict(content, "mine").runs())
+
+
 CONTENT = {
     "tasks": ["Hopper", "Pendulum-v1"],
     "steps": {"Hopper": 3e5, "Pendulum-v1": 20_000},
