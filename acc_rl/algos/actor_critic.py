@@ -11,6 +11,7 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBuff
 
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.policies import EnsembleCritic, nets_of
+from acc_rl.algos.saving import Stateful
 from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Law
@@ -65,7 +66,7 @@ class ActorCritic(Calibrated):
         *,
         n_critics: int | None = None,
         critic_updates: int = 1,
-        normalize_observations: bool = False,
+        normalize_observations: bool | None = False,
         reward_scaling: bool = False,
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
@@ -73,8 +74,8 @@ class ActorCritic(Calibrated):
         self.critic_updates, self.reward_scaling = critic_updates, reward_scaling
         self._n_critic_updates = 0
         policy_kwargs = with_argument(policy_kwargs, "n_critics", n_critics, self.default_n_critics)
-        if normalize_observations:
-            policy_kwargs = {"normalize_observations": True, **policy_kwargs}
+        if normalize_observations is not False:
+            policy_kwargs = {"normalize_observations": normalize_observations, **policy_kwargs}
         super().__init__(policy, env, learning_rate, policy_kwargs=policy_kwargs, **kwargs)
 
     def check_settings(self) -> None:
@@ -92,6 +93,8 @@ class ActorCritic(Calibrated):
         self.head, given = self.make_head(), self.policy_kwargs
         self.policy_kwargs = {**given, "n_atoms": self.head.n_outputs}  # the critics have as many outputs as it reads
         super()._setup_model()
+        if given.get("normalize_observations", False) is None:  # the policy has decided
+            given = {**given, "normalize_observations": self.policy.normalize_observations}
         self.policy_kwargs = given
         self.scale = RewardScale(self.gamma, BOUND)
         self._critic_parameters = list(self.critic.parameters())
@@ -114,9 +117,12 @@ class ActorCritic(Calibrated):
             self.scale.add(reward, dones)
         self.policy.collected(new_obs)  # type: ignore[operator]
 
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        state_dicts, variables = super()._get_torch_save_params()
-        return [*state_dicts, *(["scale"] if self.reward_scaling else [])], variables
+    def beside_nets(self) -> dict[str, Stateful]:
+        return {**super().beside_nets(), "scale": self.scale}
+
+    def forget_open(self) -> None:
+        super().forget_open()
+        self.scale.forget_open()
 
     # --- what an algorithm adds ---
 

@@ -8,6 +8,7 @@ import torch as th
 from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import nn
 
+from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import mean_of_critics
 from acc_rl.nn.knob import Knob, Shift, shift
@@ -21,7 +22,7 @@ class AnyQ(Calibrated):
     """
 
     def make_knob(self) -> Knob:
-        return Shift.of(self.gamma**self.n_steps, each=True)
+        return Shift.of(self.gamma ** steps_of_targets(self), each=True)
 
     def target_network(self) -> nn.Module:
         return self.critic_target  # type: ignore[attr-defined, no-any-return]

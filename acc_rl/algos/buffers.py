@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ SHARED = -1
 ALONE = ""
 """the key of an observation that is no dictionary"""
 GROWTH = 1.25
+PLAIN_N_STEPS: int = signature(NStepReplayBuffer).parameters["n_steps"].default
 
 
 class SharedReplayBuffer(ReplayBuffer):
@@ -274,6 +276,24 @@ class SharedNStepReplayBuffer(NStepReplayBuffer, SharedReplayBuffer):
 
     def _get_samples(self, batch_inds: Array, env: VecNormalize | None = None) -> Any:
         return to_device(super()._get_samples(batch_inds, env), self.device)
+
+
+def steps_of_targets(model: Any) -> int:
+    """n of the n-step returns that the model learns from: of a buffer of one's own, SB3 leaves it to the buffer"""
+    buffer_class = getattr(model, "replay_buffer_class", None)
+    if buffer_class is None:
+        return int(getattr(model, "n_steps", 1))
+    if not issubclass(buffer_class, NStepReplayBuffer):
+        return 1
+    return int((model.replay_buffer_kwargs or {}).get("n_steps", PLAIN_N_STEPS))
+
+
+def close_open_episodes(buffer: ReplayBuffer | None) -> None:
+    """The envs are reset: no n-step return may go on into the episodes that follow, so these are truncated here"""
+    if isinstance(buffer, NStepReplayBuffer) and buffer.size() > 0:
+        newest = buffer.pos - 1
+        is_open = buffer.dones[newest] == 0
+        buffer.dones[newest, is_open] = buffer.timeouts[newest, is_open] = 1
 
 
 class _NextObservations:

@@ -23,7 +23,12 @@ from stable_baselines3.common.type_aliases import (
 from typing_extensions import Self
 
 from acc_rl.algos.arguments import described, signature
-from acc_rl.algos.buffers import SharedNStepReplayBuffer, SharedReplayBuffer
+from acc_rl.algos.buffers import (
+    SharedNStepReplayBuffer,
+    SharedReplayBuffer,
+    close_open_episodes,
+    steps_of_targets,
+)
 from acc_rl.algos.calibration import Calibration
 from acc_rl.algos.estimates import ModelEstimator, raw_transition
 from acc_rl.algos.saving import Saved
@@ -162,7 +167,7 @@ class Calibrated(Saved):
             self.bias,
             self.n_envs,
             self.gamma,
-            self.n_steps,
+            steps_of_targets(self),
             may_be_endless=self._bias_given.evidence is None,
             at_ends=self.train_freq.unit == TrainFrequencyUnit.EPISODE,
         )
@@ -252,7 +257,7 @@ class Calibrated(Saved):
             self._last_obs = None
         self.envs_were_reset = reset_num_timesteps or self._last_obs is None  # by SB3, in what follows
         if self.envs_were_reset:
-            self.calibration.reset(self.n_envs)
+            self.forget_open()
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
         if self.verbose and (notice := self.too_short(self._total_timesteps)):
             warnings.warn(notice, stacklevel=3)
@@ -261,6 +266,11 @@ class Calibrated(Saved):
         assert first is not None
         self._require_finite("observation", first)
         return result
+
+    def forget_open(self) -> None:
+        """The envs are reset: the ends of open episodes will not come"""
+        self.calibration.reset(self.n_envs)
+        close_open_episodes(self.replay_buffer)
 
     def too_short(self, steps: int) -> str:
         """What to say of as many steps in all, if anything"""

@@ -13,7 +13,7 @@ import torch as th
 from acc_rl.core.controller import Calibrating, Controller, Evidence
 from acc_rl.core.episodes import ENDLESS, Episode, Episodes, Estimator, Pairs, clustered, spread_observations
 from acc_rl.core.errors import AccError
-from acc_rl.core.observations import Observations
+from acc_rl.core.observations import Array, Observations
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Law
 from acc_rl.nn.knob import Knob
@@ -47,6 +47,8 @@ class Calibration:
         """whether to look for it, and whether it is"""
         self.clock, self.last_update = 0, 0
         """env steps seen, over all calls of ``learn``, and when a gap was measured last"""
+        self.earned = [0.0] * n_envs
+        """rewards of the open episodes, from their first step on"""
         self.measured: dict[str, float] = {}
         """what the last measurement found, for the log"""
         controller.begin(settings)
@@ -64,8 +66,13 @@ class Calibration:
 
     def reset(self, n_envs: int) -> None:
         """The envs were reset: the ends of open episodes will not come."""
-        self.n_envs = n_envs
+        self.n_envs, self.earned = n_envs, [0.0] * n_envs
         self.episodes.forget_open(n_envs)
+
+    def cut(self, env: int, final: Observations) -> None:
+        """One env was reset: its open episode ends at ``final``, as if a time limit had cut it"""
+        self.earned[env] = 0.0
+        self.episodes.cut(env, final)
 
     @property
     def by_steps(self) -> bool:
@@ -86,14 +93,25 @@ class Calibration:
         """
         self.controller.advance()
         self.clock += len(transition[2])
+        returns = self._returns(transition[2], transition[3])
         if warm_up and self.settings.warm_up == "skip":
             return
         ended = self.episodes.add(*transition)
-        for episode in ended:
-            self.controller.ended(float(episode.rewards.sum()), self.clock)
+        for each in returns:
+            self.controller.ended(each, self.clock)
         self._look_for_an_end(critic)
         if (ended or (self.bootstraps and not self.at_ends)) and self.settings.due(self.clock, self.last_update):
             self.measure(critic, observations)
+
+    def _returns(self, rewards: Array, ended: Array) -> list[float]:
+        """Of the episodes that end with this step"""
+        returns = []
+        for i, reward in enumerate(rewards.tolist()):
+            self.earned[i] += reward
+            if ended[i]:
+                returns.append(self.earned[i])
+                self.earned[i] = 0.0
+        return returns
 
     def _look_for_an_end(self, critic: Estimator) -> None:
         seen = self.last_update or self.episodes.episodes
@@ -199,6 +217,7 @@ class Calibration:
         """Flat, and tensors alone, because torch loads nothing else without pickle"""
         numbers: dict[str, float] = {"clock": self.clock, "last_update": self.last_update}
         numbers |= {"endless": 1} if self.endless else {}
+        numbers |= {f"earned.{i}": value for i, value in enumerate(self.earned)}
         numbers |= {f"measured.{name}": value for name, value in self.measured.items()}
         numbers |= {f"controller.{name}": value for name, value in self.controller.state_dict().items()}
         state = {name: th.tensor(value, dtype=th.double) for name, value in numbers.items()}
@@ -211,6 +230,7 @@ class Calibration:
         numbers = {name: value.item() for name, value in state.items() if not name.startswith("episodes.")}
         self.clock, self.last_update = int(numbers["clock"]), int(numbers["last_update"])
         self.endless = bool(numbers.get("endless", False))
+        self.earned = [numbers.get(f"earned.{i}", 0.0) for i in range(self.n_envs)]
         self.measured = _under("measured.", numbers)
         self.controller.load_state_dict(_under("controller.", numbers))
         arrays = {name: value.cpu().numpy() for name, value in state.items() if name.startswith("episodes.")}

@@ -34,6 +34,15 @@ def nets_of(nets: Nets, part: str) -> str | MakeNet:
     return nets.get(part, "mlp")
 
 
+def _why_not_normalised(space: spaces.Space[Any], extractor: type[BaseFeaturesExtractor], use_sde: bool) -> str:
+    """Why the nets' inputs cannot be normalised observations, if they cannot"""
+    if not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        return f"observations {space}, not a Box of one dimension"
+    if extractor is not FlattenExtractor:
+        return f"features of {extractor.__name__}, whose statistics are not those of the observations"
+    return "the nets of gSDE (use_sde), which are SB3's own" if use_sde else ""
+
+
 class EnsembleCritic(VectorFeatures):
     """Z(s, a): ``n_critics`` nets with ``n_outputs`` outputs each."""
 
@@ -112,15 +121,22 @@ class EnsemblePolicy(_Base):
         *,
         n_atoms: int = 1,
         nets: Nets = "mlp",
-        normalize_observations: bool = False,
+        normalize_observations: bool | None = False,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        extractor = features_extractor_class or self.default_extractor
         # before the base class builds the nets
-        self.n_atoms, self.nets, self.normalize_observations = n_atoms, nets, normalize_observations
-        self._check_normalisation(observation_space, kwargs.get("use_sde", False))
+        self.n_atoms, self.nets = n_atoms, nets
+        why_not = _why_not_normalised(observation_space, extractor, kwargs.get("use_sde", False))
+        if normalize_observations and why_not:
+            raise SettingError(
+                f"normalize_observations is True, but there are {why_not}: set it to False "
+                "(--no-normalize-observations), or see VecNormalize (--normalize)"
+            )
+        self.normalize_observations = not why_not if normalize_observations is None else normalize_observations
         if issubclass(optimizer_class, (th.optim.Adam, th.optim.AdamW)):
             # one pass over the parameters instead of a dozen
             optimizer_kwargs = {"fused": True, **(optimizer_kwargs or {})}
@@ -129,19 +145,13 @@ class EnsemblePolicy(_Base):
             action_space,
             lr_schedule,
             net_arch if isinstance(net_arch, list) else {**self.default_arch, **(net_arch or {})},
-            features_extractor_class=features_extractor_class or self.default_extractor,
+            features_extractor_class=extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
             **kwargs,
         )
         # not the targets, which are always in evaluation mode
         self._modules_with_mode = [*self.actor.modules(), *self.critic.modules()]
-
-    def _check_normalisation(self, space: spaces.Space[Any], use_sde: bool) -> None:
-        flat = isinstance(space, spaces.Box) and len(space.shape) == 1
-        if self.normalize_observations and (use_sde or not flat):
-            what = "use_sde" if use_sde else f"observations {space}"
-            raise SettingError(f"normalize_observations needs a Box of one dimension and no gSDE, not {what}")
 
     def _parts(self, part: str) -> dict[str, Any]:
         """What the nets of the actor ("pi") and of the critics ("qf") are built with beside SB3's arguments"""

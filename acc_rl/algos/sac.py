@@ -8,6 +8,7 @@ import torch as th
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
+from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.policies import SoftCnnPolicy, SoftMultiInputPolicy, SoftPolicy
 from acc_rl.algos.soft import SoftActorCritic
 from acc_rl.nn.head import Head, Scalar
@@ -40,7 +41,7 @@ class SAC(SoftActorCritic):
         return Scalar(factor=0.5)
 
     def make_knob(self) -> Knob:
-        return Shift.of(self.gamma**self.n_steps)
+        return Shift.of(self.gamma ** steps_of_targets(self))
 
     def policy_value(self, values: th.Tensor) -> th.Tensor:
         return values.amin(dim=0)

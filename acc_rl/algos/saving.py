@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file
@@ -21,6 +21,14 @@ from acc_rl.core.errors import AccError
 
 COMPLETED = ("use_sde", "n_critics", "n_atoms", "normalize_observations")
 """what a model adds to the ``policy_kwargs`` that it is given"""
+BUILT = ("n_critics", "n_atoms", "normalize_observations")
+"""arguments that decide what nets there are, and that no other nets can take"""
+
+
+class Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Any, /) -> Any: ...
 
 
 class Saved(OffPolicyAlgorithm):
@@ -36,21 +44,26 @@ class Saved(OffPolicyAlgorithm):
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "calibration", "_saving"]
 
+    def beside_nets(self) -> dict[str, Stateful]:
+        """What ``save`` keeps beside nets and optimizers; in a file that lacks it, it stays as it is"""
+        return {"calibration": self.calibration}
+
     def state_dicts(self) -> dict[str, dict[str, Any]]:
-        """``get_parameters``, which are those of nets and optimizers as in SB3, and the calibration's"""
-        return {**super().get_parameters(), "calibration": self.calibration.state_dict()}
+        """``get_parameters``, which are those of nets and optimizers as in SB3, and what is beside them"""
+        return {**super().get_parameters(), **{name: each.state_dict() for name, each in self.beside_nets().items()}}
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
         return self.state_dicts() if self._saving else super().get_parameters()
 
     def set_parameters(self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto") -> None:
-        """As SB3's; ``load_path_or_dict`` may have the calibration too"""
+        """As SB3's; ``load_path_or_dict`` may have the states of ``beside_nets`` too"""
         given = load_path_or_dict
         if not isinstance(given, dict):
             given = load_from_zip_file(given, device=device, load_data=False)[1]
-        super().set_parameters({k: v for k, v in given.items() if k != "calibration"}, exact_match, device)
-        if "calibration" in given:
-            self.calibration.load_state_dict(given["calibration"])
+        beside = self.beside_nets()
+        super().set_parameters({k: v for k, v in given.items() if k not in beside}, exact_match, device)
+        for name in beside.keys() & given.keys():
+            beside[name].load_state_dict(given[name])
 
     def save(self, path: Any, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None) -> None:
         self._saving = True
@@ -86,10 +99,17 @@ class Saved(OffPolicyAlgorithm):
                 return load_peer(cls, SavedModel(name, _content(name)), env, device, kwargs)
             break
         given = kwargs.pop("policy_kwargs", None)
+        built = {name: kwargs.pop(name) for name in BUILT if name in kwargs}
         model = super().load(path, env, device, custom_objects, print_system_info, force_reset, **kwargs)
         if given is not None:
             model._require_made_with(renamed(given, cls.other_names))
+        for name, value in built.items():
+            if value is not None and value != (there := model._built(name)):
+                raise AccError(f"{name} is {value!r}, but the model was made with {there!r}: leave it out")
         return model
+
+    def _built(self, name: str) -> Any:
+        return getattr(self.policy, name, self.policy_kwargs.get(name))
 
     def _require_made_with(self, given: Mapping[str, Any]) -> None:
         there = {name: value for name, value in self.policy_kwargs.items() if name in given or name not in COMPLETED}

@@ -14,6 +14,7 @@ from stable_baselines3.common.utils import polyak_update
 
 from acc_rl.algos.actor_critic import ActorCritic, descend, soft_update
 from acc_rl.algos.actors import DeterministicActor
+from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.policies import DeterministicCnnPolicy, DeterministicMultiInputPolicy, DeterministicPolicy
 from acc_rl.core.errors import SettingError
 from acc_rl.nn.head import Head, Scalar
@@ -126,7 +127,7 @@ class DDPG(TD3):
         super().__init__(policy, env, learning_rate, **kwargs)
 
     def make_knob(self) -> Knob:
-        return Shift.of(self.gamma**self.n_steps, each=True)
+        return Shift.of(self.gamma ** steps_of_targets(self), each=True)
 
 
 class ACCDDPG(DDPG):

@@ -18,9 +18,10 @@ from acc_rl.nn.knob import Knob, PoolOrMin
 class ACCX(SoftActorCritic):
     """Soft actor-critic, ``Categorical``, ``PoolOrMin``: its pessimism follows the returns of the latest episodes.
 
-    Small nets that learn fast (2x256, learning rate 1e-3) from 3-step returns, the actor from every second update; flat
-    observations normalised in the policy, rewards scaled so that returns fit into the critics' support. The
-    calibration compares soft returns, bootstrapped at time limits, from the first episodes of the learned policy on.
+    Small nets that learn fast (2x256, learning rate 1e-3) from 3-step returns, the actor from every second update;
+    observations normalised in the policy, where they are flat and go into the nets as they are; rewards scaled so that
+    returns fit into the critics' support. The calibration compares soft returns, bootstrapped at time limits, from the
+    first episodes of the learned policy on.
     All other arguments are those of SB3's SAC.
     """
 
@@ -50,8 +51,6 @@ class ACCX(SoftActorCritic):
         policy_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if normalize_observations is None:
-            normalize_observations = policy == "MlpPolicy" and not kwargs.get("use_sde", False)
         if n_steps is None:  # SB3's buffers of dictionaries, and those of one's own, know one step alone
             n_steps = 1 if policy == "MultiInputPolicy" or kwargs.get("replay_buffer_class") else self.default_n_steps
         kwargs.update(learning_starts=learning_starts, ent_coef=ent_coef, n_steps=n_steps, policy_delay=policy_delay)

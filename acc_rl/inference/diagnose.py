@@ -13,6 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
+from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.core.episodes import Episodes
 from acc_rl.core.errors import AccError, needs
@@ -87,7 +88,7 @@ def diagnose(
 
 def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: list[int]) -> Diagnosis:
     critic = ModelEstimator(model)
-    kept = Episodes(1, model.gamma, getattr(model, "n_steps", 1))
+    kept = Episodes(1, model.gamma, steps_of_targets(model))
     steps: list[list[tuple[Any, ...]]] = [[] for _ in made]
     actions: Any = None
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from acc_rl.core.checks import is_whole
+from acc_rl.core.errors import SettingError
 from acc_rl.nn.losses import ascending, quantile_huber_loss, with_gradient
 
 
@@ -96,6 +98,8 @@ class Categorical(Head):
     """
 
     def __init__(self, n_atoms: int = 101, bound: float = 5.0) -> None:
+        if not is_whole(n_atoms, 2):
+            raise SettingError(f"n_atoms is {n_atoms!r}, but must be an integer >= 2 for categorical critics")
         self.n_outputs, self.bound = n_atoms, bound
 
     def support(self, like: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Normalizer(nn.Module):
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Merge a batch (n, width): Chan's update of mean and variance, in few calls because each env step makes it"""
-        n = len(rows)
+        n, rows = len(rows), rows if rows.is_floating_point() else rows.float()
         share = n / (self.count.item() + n)
         delta = (rows.mean(0) - self.mean).to(self.mean.dtype)
         self.var.mul_(1 - share).addcmul_(delta, delta, value=share * (1 - share))
@@ -71,6 +71,10 @@ class RewardScale:
             self.var += (before * (g - self.mean) - self.var) / self.count
         self.largest = max(self.largest, float(np.abs(self.open).max()))
         self.open[np.asarray(ended, bool)] = 0.0
+
+    def forget_open(self, env: int | None = None) -> None:
+        """One env was reset, or all: the next rewards are the first of their episodes"""
+        self.open[slice(None) if env is None else slice(env, env + 1)] = 0.0
 
     def state_dict(self) -> dict[str, Tensor]:
         numbers = {name: torch.tensor(getattr(self, name), dtype=torch.double) for name in NUMBERS}

@@ -16,6 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import obs_as_tensor
 
+from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import ModelEstimator, raw_transition
 from acc_rl.core.errors import AccError
@@ -56,7 +57,7 @@ class ValueErrorCallback(BaseCallback):
 
     def _new_meter(self) -> ValueErrorMeter:
         model = self.model
-        return ValueErrorMeter(model.n_envs, model.gamma, self.left_out, self.per_record, getattr(model, "n_steps", 1))
+        return ValueErrorMeter(model.n_envs, model.gamma, self.left_out, self.per_record, steps_of_targets(model))
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.meter is None else self.meter.state_dict()

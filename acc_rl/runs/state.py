@@ -16,6 +16,7 @@ from stable_baselines3.common.noise import ActionNoise, VectorizedActionNoise
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize, unwrap_vec_wrapper
 
+from acc_rl.algos.actor_critic import ActorCritic
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.core.controller import Controller
 from acc_rl.core.errors import AccError
@@ -232,7 +233,9 @@ def _go_to(model: Calibrated, index: int, position: Any) -> Observations | None:
     if not model.replay_buffer.dones[newest]:  # otherwise the episode had no step yet
         model.replay_buffer.dones[newest] = model.replay_buffer.timeouts[newest] = 1
     last = copied(index_observations(before, index))
-    model.calibration.episodes.cut(index, last)
+    model.calibration.cut(index, last)
+    if isinstance(model, ActorCritic):
+        model.scale.forget_open(index)
     if (monitor := _monitor(model)) is not None:
         monitor.episode_returns[index] = monitor.episode_lengths[index] = 0
     fresh = model.env.env_method("reset", indices=index)[0][0]

@@ -7,7 +7,9 @@ import torch as th
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import ShortPendulum
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from acc_rl import SAC
@@ -227,6 +229,29 @@ def test_it_is_what_the_algorithms_use(tmp_path):
         assert each.replay_buffer.n_steps == 3
     model = SAC("MlpPolicy", "Pendulum-v1", buffer_size=100, replay_buffer_class=ReplayBuffer)
     assert type(model.replay_buffer) is ReplayBuffer
+
+
+def test_returns_of_several_steps_end_where_the_envs_are_reset():
+    model = SAC("MlpPolicy", make_vec_env(ShortPendulum, n_envs=2), buffer_size=200, n_steps=3, learning_starts=1000)
+    for _ in range(3):
+        model.learn(14)  # 7 steps of episodes of 20
+    buffer = model.replay_buffer
+    assert np.flatnonzero(buffer.dones[:21, 0]).tolist() == [6, 13]
+    batch = buffer._get_samples(np.array([4, 5, 6]))
+    np.testing.assert_allclose(batch.discounts.flatten(), 0.99 ** np.array([3, 2, 1]), rtol=1e-6)
+    assert not batch.dones.any()
+
+
+@pytest.mark.parametrize(
+    ("buffer", "kwargs", "steps"),
+    [(None, {}, 3), (ReplayBuffer, {}, 1), (NStepReplayBuffer, {}, 3), (NStepReplayBuffer, {"n_steps": 5}, 5)],
+)
+@pytest.mark.filterwarnings("ignore:.*is ignored because a custom:UserWarning")
+def test_what_is_measured_has_the_steps_of_the_buffer(buffer, kwargs, steps):
+    given = {"replay_buffer_class": buffer, "replay_buffer_kwargs": kwargs}
+    model = SAC("MlpPolicy", "Pendulum-v1", buffer_size=100, n_steps=3, **given)
+    assert model.calibration.episodes.n_steps == steps
+    assert getattr(model.replay_buffer, "n_steps", 1) == steps
 
 
 def saved(model, folder):

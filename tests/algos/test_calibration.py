@@ -6,10 +6,12 @@ import sb3_contrib
 import torch as th
 from small import ADAPTIVE, BIAS, KINDS, OWN, SOFT, DiscretePendulum, ShortPendulum, env_class, make
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
 from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap, last_layers
 
 from acc_rl import AnyQ, Controller, ValueErrorCallback
 from acc_rl.algos.registry import REGISTRY
+from acc_rl.core.controller import Constant
 
 OWN, SOFT, ADAPTIVE = ([name for name in names if KINDS[name] != "x"] for names in (OWN, SOFT, ADAPTIVE))
 """whose outputs are values; those of acc-x are logits, see test_x.py"""
@@ -186,6 +188,7 @@ def test_a_fixed_controller_stands_at_the_plain_algorithm():
 def test_the_registry_knows_who_adapts(name):
     entry = REGISTRY[name]
     assert entry.settings.get("controller", entry.load().default_controller) == entry.controller
+    assert (entry.load().default_bias.rule or "paper") == entry.rule
 
 
 class Halving(Controller):
@@ -248,6 +251,27 @@ def test_rivals_turn_any_knob_and_the_gap_is_still_measured(name, controller):
     assert np.isfinite(dict(model.bias_metrics())["gap"])
     low, high = model.bias.range
     assert model.beta in (low, high) if controller == "top" else low <= model.beta <= high
+
+
+class Told(Constant):
+    """What a controller is told of episodes"""
+
+    returns = ()
+
+    def ended(self, episode_return, step):
+        self.returns = (*self.returns, episode_return)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_a_controller_is_told_returns_of_whole_episodes(n_envs):
+    """Of one that began with random actions too, and where fewer steps than an episode's are kept"""
+    told, bias = Told(), {"warm_up": "skip", "tail": "bootstrap", "start_step": 0, "update_interval": 5}
+    env = make_vec_env(ShortPendulum, n_envs=n_envs)
+    model = make("acc-x", env, controller=told, learning_starts=30, bias={**bias, "pairs_kept": 6})
+    model.learn(n_envs * 90)
+    episodes = [each["r"] for each in model.ep_info_buffer][-len(told.returns) :]
+    assert len(episodes) == n_envs * 4 - (1 if n_envs == 1 else 0)
+    np.testing.assert_allclose(told.returns, episodes, rtol=1e-4)
 
 
 class Endless(ShortPendulum):

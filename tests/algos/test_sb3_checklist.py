@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 
 from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.algos.registry import find
+from acc_rl.core.errors import AccError
 from acc_rl.runs.callbacks import ValueErrorCallback
 
 every_algorithm = pytest.mark.parametrize("name", OWN)
@@ -372,6 +373,37 @@ def test_load_with_a_range_that_beta_has_left(tmp_path):
     model = saved(tmp_path, "acc", bias={**BIAS, "start": 4.5})(bias={"start": 1.0, "range": (0.0, 2.0)})
     assert model.beta == 2.0
     model.learn(60, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_load_with_and_without_reward_scaling(scaled, tmp_path):
+    loaded = saved(tmp_path, "acc-x", reward_scaling=not scaled)(reward_scaling=scaled)
+    loaded.learn(60, reset_num_timesteps=False)
+    assert (loaded.reward_scale != 1) == scaled
+
+
+@pytest.mark.parametrize(("before", "after"), [("acc", "top"), ("top", "acc"), ("gpl", "top"), ("fixed", "gpl")])
+def test_load_with_another_controller(before, after, tmp_path):
+    loaded = saved(tmp_path, "acc-x", controller=before)(controller=after)
+    loaded.learn(60, reset_num_timesteps=False)
+    assert 0 <= loaded.beta <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "given", "message"),
+    [
+        ("acc-x", {}, {"n_critics": 5}, "n_critics is 5, but the model was made with 2"),
+        ("acc-x", {}, {"n_atoms": 51}, "n_atoms is 51, but the model was made with 21"),
+        ("acc-x", {}, {"normalize_observations": False}, "normalize_observations is False, .* made with True"),
+        ("sac", {}, {"normalize_observations": True}, "normalize_observations is True, .* made with False"),
+    ],
+)
+def test_load_with_other_nets_is_refused(name, made, given, message, tmp_path):
+    load = saved(tmp_path, name, **made)
+    with pytest.raises(AccError, match=message):
+        load(**given)
+    there = {"n_critics": 2, "normalize_observations": name == "acc-x"}
+    assert load(**there).policy_kwargs["n_critics"] == 2
 
 
 def test_load_with_another_exploration(tmp_path):

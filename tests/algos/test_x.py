@@ -9,10 +9,13 @@ import torch as th
 from small import ShortPendulum, make
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from torch import nn
 
 from acc_rl import ACCX, SAC, XMean
+from acc_rl.algos.policies import XPolicy
+from acc_rl.core.errors import SettingError
 
 BATCH, N_OBS, N_ACT, ATOMS, WIDTH, LR, TAU, GAMMA = 16, 3, 2, 11, 8, 1e-3, 0.005, 0.99
 
@@ -181,9 +184,67 @@ def test_statistics_of_observations_are_those_of_the_envs(n_envs, tmp_path):
     assert loaded.predict(obs, deterministic=True)[0] == model.predict(obs, deterministic=True)[0]
 
 
-def test_normalisation_is_refused_where_it_has_no_meaning():
-    with pytest.raises(ValueError, match="normalize_observations needs a Box of one dimension"):
-        make("sac", ShortPendulum(), normalize_observations=True, use_sde=True)
+class Own(FlattenExtractor):
+    """As wide as the observations, and of other values"""
+
+    def forward(self, observations):
+        return 100 * super().forward(observations) + 50
+
+
+class Seen(gym.ObservationWrapper):
+    """The short pendulum in a space of another kind"""
+
+    def __init__(self, space):
+        super().__init__(ShortPendulum())
+        self.observation_space = space
+
+    def observation(self, observation):
+        return self.observation_space.sample()
+
+
+NOT_NORMALISED = [
+    ({"use_sde": True}, None, "gSDE"),
+    ({"policy_kwargs": {"features_extractor_class": Own}}, None, "features of Own"),
+    ({}, gym.spaces.Discrete(5), r"observations Discrete\(5\), not a Box of one dimension"),
+    ({}, gym.spaces.Box(-1, 1, (2, 2)), "not a Box of one dimension"),
+    ({}, gym.spaces.MultiBinary(3), "not a Box of one dimension"),
+]
+
+
+@pytest.mark.parametrize(("settings", "space", "why"), NOT_NORMALISED)
+def test_normalisation_is_refused_where_it_has_no_meaning_and_left_out_by_default(settings, space, why):
+    env = ShortPendulum() if space is None else Seen(space)
+    with pytest.raises(SettingError, match=rf"normalize_observations is True, but there are .*{why}"):
+        make("acc-x", env, normalize_observations=True, **settings)
+    model = make("acc-x", env, **settings)
+    assert not model.policy.normalize_observations
+    model.learn(60)
+
+
+def test_whole_numbers_as_observations_are_normalised():
+    model = make("acc-x", Seen(gym.spaces.Box(0, 255, (4,), np.uint8)))
+    model.learn(80)
+    assert model.policy.normalizer.count == 80
+    assert (model.policy.normalizer.mean > 60).all()
+    assert (model.policy.normalizer.mean < 200).all()
+
+
+def test_the_default_of_normalisation_is_the_same_for_the_class_of_a_policy():
+    assert make("acc-x", ShortPendulum(), policy=XPolicy).policy.normalize_observations
+
+
+def test_the_running_sum_of_rewards_begins_anew_with_the_envs():
+    model = make("acc-x", ShortPendulum())
+    model.learn(15)  # within an episode
+    assert model.scale.open[0] < -20
+    model.learn(1)
+    assert -17 < model.scale.open[0] < 0  # one reward
+
+
+@pytest.mark.parametrize("atoms", [1, 0, 2.5])
+def test_a_categorical_critic_has_two_atoms_or_more(atoms):
+    with pytest.raises(SettingError, match=rf"n_atoms is {atoms}, but must be an integer >= 2"):
+        make("acc-x", ShortPendulum(), n_atoms=atoms)
 
 
 @pytest.mark.parametrize("name", ["sac", "acc", "acc-x"])
