@@ -27,7 +27,7 @@ ARGUMENTS: Mapping[str, str] = {
     "top_quantiles_to_drop_per_net": "sb3-contrib's name of dropped_per_net; where d is adapted, the d to start from",
     "exploration_noise": "standard deviation of the exploration noise, on actions in [-1, 1]; action_noise replaces it",
     "normalize_observations": "normalise observations by their running mean and variance, as part of the policy",
-    "reward_scaling": "divide rewards by a running scale of their returns; the log stays in units of the env's rewards",
+    "reward_scaling": "divide rewards by a running scale of returns; gaps and values are logged in the env's units",
     "bias": "BiasSettings or a dictionary of them: when the gap is measured and how far beta may go",
     "controller": 'who moves beta: "acc", "fixed", "top", "gpl" or a Controller',
     "n_steps": "steps of the n-step return",

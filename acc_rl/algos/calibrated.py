@@ -32,7 +32,7 @@ from acc_rl.algos.buffers import (
 from acc_rl.algos.calibration import Calibration
 from acc_rl.algos.estimates import ModelEstimator, raw_transition
 from acc_rl.algos.saving import Saved
-from acc_rl.core.checks import first_non_finite, is_number
+from acc_rl.core.checks import first_non_finite, is_number, is_whole
 from acc_rl.core.controller import Controller, make_controller
 from acc_rl.core.errors import AccError, SettingError
 from acc_rl.core.observations import Array, Observations
@@ -82,15 +82,16 @@ class Calibrated(Saved):
         """``num_timesteps`` of the last transition that was stored"""
         if env is not None:
             env = maybe_make_env(env, kwargs.get("verbose", 0))
-            self._check_action_space(env)
+            self.check_action_space(env.action_space)
         super().__init__(policy, env, *args, **kwargs)  # type: ignore[arg-type]
 
-    def _check_action_space(self, env: GymEnv) -> None:
-        if not isinstance(env.action_space, self.action_space_type):
-            others = {spaces.Box: "acc, acc-sac, acc-td3 and acc-ddpg", spaces.Discrete: "acc-dqn and acc-qrdqn"}
+    @classmethod
+    def check_action_space(cls, space: spaces.Space[Any]) -> None:
+        if not isinstance(space, cls.action_space_type):
+            others = {spaces.Box: "acc-x, acc, acc-sac, acc-td3 and acc-ddpg", spaces.Discrete: "acc-dqn and acc-qrdqn"}
             raise SettingError(
-                f"{type(self).__name__} needs a {self.action_space_type.__name__} action space, but the env's is "
-                f"{env.action_space}: {others.get(type(env.action_space), 'no algorithm here')} can learn it"
+                f"{cls.__name__} needs a {cls.action_space_type.__name__} action space, but the env's is {space}: "
+                f"{others.get(type(space), 'no algorithm here')} can learn it"
             )
 
     # --- what an algorithm adds ---
@@ -112,6 +113,9 @@ class Calibrated(Saved):
         """Raise a SettingError that names what is wrong, before anything is built."""
         if not (is_number(self.gamma) and 0 <= self.gamma <= 1):
             raise SettingError(f"gamma is {self.gamma!r}, but must be a number in [0, 1]")
+        for name in ("n_steps", "batch_size"):
+            if not is_whole(value := getattr(self, name), 1):
+                raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
 
     # --- what algorithms share ---
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from acc_rl.commands.parsing import check_file, check_seed
 from acc_rl.core.errors import AccError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Diagnose:
 
         if self.episodes < 2:
             raise AccError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
+        check_file("plot", self.plot, PICTURES)
+        check_seed(self.seed)
         model, env_id = self._run_model() if self.model.is_dir() else self._saved_model()
         result = diagnose(model, env_id, self.episodes, self.seed, self.horizon)
         verdict, pairs = result.verdict(), sum(map(len, result.returns))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from acc_rl.commands.parsing import check_seed
 from acc_rl.core.errors import AccError
 from acc_rl.runs.config import discount, read_spec
 from acc_rl.store.records import BEST
@@ -42,6 +43,7 @@ class Eval:
     def run(self) -> None:
         if not self.runs:
             raise AccError("RUN is missing: name the folder of a run, or several; see acc eval --help")
+        check_seed(self.seed)
         rows = [self._evaluated(folder) for folder in self.runs]
         if self.json:
             print(json.dumps(rows, indent=2))

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import tyro
@@ -20,6 +21,21 @@ def confirm(question: str) -> None:
         raise AccError(f"{question} Pass --yes to do it")
     if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
         raise AccError("nothing was done")
+
+
+def check_seed(seed: int) -> None:
+    if seed < 0:
+        raise AccError(f"seed is {seed}, but must be >= 0")
+
+
+def check_file(name: str, path: Path | None, suffixes: Sequence[str]) -> None:
+    """Whether a file of that name can be written, before what goes into it is made"""
+    if path is None:
+        return
+    if path.suffix not in suffixes:
+        raise AccError(f"{name} is {path}, but must end in {' or '.join(suffixes)}")
+    if not path.absolute().parent.is_dir():
+        raise AccError(f"{name} is {path}, but there is no folder {path.absolute().parent}")
 
 
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import tyro
 
+from acc_rl.commands.parsing import check_file, check_seed
 from acc_rl.core.errors import AccError
 from acc_rl.runs.config import read_spec
 from acc_rl.store.records import BEST
+
+VIDEOS = (".mp4", ".mkv", ".mov", ".avi", ".gif")
+"""what ffmpeg writes with its defaults"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,9 @@ class Play:
 
         if self.video is not None and self.gif is not None:
             raise AccError(f"video is {self.video} and gif {self.gif}: one of them at a time")
-        if self.gif is not None and self.gif.suffix != ".gif":
-            raise AccError(f"gif is {self.gif}, but must end in .gif: use --video for other formats")
+        check_file("gif", self.gif, [".gif"])
+        check_file("video", self.video, VIDEOS)
+        check_seed(self.seed)
         spec, file = read_spec(self.run_folder), self.video or self.gif
         policy = self.run_folder / BEST if self.best else self.run_folder
         horizon = spec.horizon if self.horizon is None else self.horizon

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from acc_rl.commands.parsing import check_seed
 from acc_rl.core.errors import AccError
 
 
@@ -50,6 +51,7 @@ class Report:
     """with --watch, the port to serve on, 0 for any that is free"""
 
     def run(self) -> None:
+        check_seed(self.seed)
         if self.watch:
             self._serve()
             return

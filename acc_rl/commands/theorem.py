@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from acc_rl.core.errors import AccError
+from acc_rl.commands.parsing import check_seed
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ class Theorem:
 
         from acc_rl.theory.figures import demonstrate
 
-        if self.seed < 0:
-            raise AccError(f"seed is {self.seed}, but must be >= 0")
+        check_seed(self.seed)
         tables, paths = demonstrate(self.returns, self.repeats, self.walks, self.steps, self.seed, self.out)
         # a narrow terminal may wrap lines, but no number is cut off
         Console(width=200).print(*tables, sep="\n\n")

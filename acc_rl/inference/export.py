@@ -36,7 +36,7 @@ class _Acting(nn.Module):
         super().__init__()
         actor = acting_module(policy)
         if not isinstance(actor, (GaussianActor, DeterministicActor)):
-            raise AccError(f"an actor of type {type(actor).__name__} cannot be exported")
+            raise AccError("the actor of gSDE is SB3's own, which cannot be exported: train without use_sde")
         self.space, self.extractor, self.net = policy.observation_space, actor.features_extractor, actor.net
         self.normalizer = actor.normalizer or nn.Identity()
         assert isinstance(policy.action_space, spaces.Box)

@@ -129,6 +129,6 @@ def _load_pickled(saved: SavedModel, cls: type[OffPolicyAlgorithm], algo: str, e
     return model
 
 
-def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> ValueError:
+def _unfit(path: Path, algo: str, env_id: str, error: Exception) -> AccError:
     reason = " ".join(str(error).split())
-    return ValueError(f"{path}: does not fit a {algo} model on {env_id}: {reason}")
+    return AccError(f"{path}: does not fit a {algo} model on {env_id}: {reason}")

@@ -76,9 +76,10 @@ class _Views:
     def _make(self) -> None:
         theta = self.owner.theta
         self.address = theta.data_ptr()  # the views keep it alive, so no other tensor can get its address
-        self.constants = self.owner.parts(theta.detach())
-        self.leaves = [part.detach().requires_grad_() for part in self.constants]
-        self.flat = torch.zeros_like(theta)
+        with torch.inference_mode(False):  # they are to be learned from later, whoever asks first
+            self.constants = self.owner.parts(theta.detach())
+            self.leaves = [part.detach().requires_grad_() for part in self.constants]
+            self.flat = torch.zeros_like(theta)
         for leaf, grad in zip(self.leaves, self.owner.parts(self.flat), strict=True):
             leaf.grad = grad
 

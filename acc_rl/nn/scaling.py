@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,27 +21,42 @@ class Normalizer(nn.Module):
     mean: Tensor
     var: Tensor
     count: Tensor
+    shift: Tensor
+    factor: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("var", torch.ones(width))
+        # in double precision: after a million rows a new one moves the mean by less than single precision can tell
+        self.register_buffer("mean", torch.zeros(width, dtype=torch.double))
+        self.register_buffer("var", torch.ones(width, dtype=torch.double))
         self.register_buffer("count", torch.zeros((), dtype=torch.double))
+        self.register_buffer("shift", torch.zeros(width), persistent=False)
+        self.register_buffer("factor", torch.ones(width), persistent=False)
+        self._use()
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * torch.rsqrt(self.var + EPS)).clamp(-LIMIT, LIMIT)
+        return ((x - self.shift) * self.factor).clamp(-LIMIT, LIMIT)
 
     @torch.no_grad()
     def add(self, rows: Tensor) -> None:
         """Merge a batch (n, width): Chan's update of mean and variance, in few calls because each env step makes it"""
-        n, rows = len(rows), rows if rows.is_floating_point() else rows.float()
+        n, rows = len(rows), rows.double()
         share = n / (self.count.item() + n)
-        delta = (rows.mean(0) - self.mean).to(self.mean.dtype)
+        delta = rows.mean(0) - self.mean
         self.var.mul_(1 - share).addcmul_(delta, delta, value=share * (1 - share))
         if n > 1:
             self.var.add_(rows.var(0, correction=0), alpha=share)
         self.mean.add_(delta, alpha=share)
         self.count.add_(n)
+        self._use()
+
+    def _use(self) -> None:
+        self.shift.copy_(self.mean)
+        self.factor.copy_((self.var + EPS).rsqrt_())
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._use()
 
 
 class RewardScale:

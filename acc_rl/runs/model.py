@@ -30,6 +30,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
         raise AccError(f"device is {spec.device}, but there are {th.cuda.device_count()} GPUs here: use auto or cpu")
     entry, arguments = find(spec.algo), _arguments(spec)
     vec_env = training_envs(spec, on_fault, arguments.get("gamma", 0.99))
+    entry.load().check_action_space(vec_env.action_space)
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
     policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
     return entry.load()(

@@ -134,7 +134,7 @@ class Settings:
     normalize_observations: bool | None = None
     """normalise observations by their running mean and variance, as part of the policy"""
     reward_scaling: bool | None = None
-    """divide rewards by a running scale of their returns; all logged values stay in units of the env's rewards"""
+    """divide rewards by a running scale of their returns; gaps and values are logged in the env's own units"""
     controller: Literal["acc", "fixed", "top", "gpl"] | None = None
     """who turns beta: ACC's rule, nobody, a bandit on episode returns (TOP), or the TD error (GPL)"""
 

@@ -97,8 +97,8 @@ def test_updates_equal_a_plain_reference_in_double_precision(monkeypatch):
     reference = Reference(model)
     rng = np.random.default_rng(0)
     mean, spread = rng.normal(size=N_OBS), rng.uniform(0.5, 2, N_OBS)
-    model.policy.normalizer.mean.copy_(th.tensor(mean))
-    model.policy.normalizer.var.copy_(th.tensor(spread**2))
+    statistics = {"mean": th.tensor(mean), "var": th.tensor(spread**2), "count": th.tensor(100.0)}
+    model.policy.normalizer.load_state_dict(statistics)
     model.scale.largest = 20.0  # rewards are divided by 4
     model.calibration.controller.beta = 0.3
     for _ in range(5):

@@ -84,6 +84,18 @@ WRONG = {
     "repeats": (["theorem", "--repeats", "1e13"], "repeats is 10000000000000, but must be"),
     "walks": (["theorem", "--repeats", "10", "--walks", "1e9"], "walks is 1000000000, but must be"),
     "walk": (["theorem", "--repeats", "10", "--steps", "1e12"], "steps is 1000000000000, but must be"),
+    **{
+        f"seed of {words[0]}": ([*words, "--seed", "-1"], "seed is -1, but must be >= 0")
+        for words in (["report", "."], ["eval", "."], ["play", "."], ["diagnose", "."], ["theorem"])
+    },
+    "video": (["play", ".", "--video", "v.txt"], "video is v.txt, but must end in .mp4 or"),
+    "gif": (["play", ".", "--gif", "v.mp4"], "gif is v.mp4, but must end in .gif"),
+    "plot": (["diagnose", ".", "--plot", "x.foo"], "plot is x.foo, but must end in .png or"),
+    "plot's folder": (["diagnose", ".", "--plot", "no/x.png"], "plot is no/x.png, but there is no folder"),
+    "actions": (
+        ["train", "CartPole-v1", "--algo", "acc-x", "--pi", "8"],
+        "ACCX needs a Box action space, but the env's is Discrete(2): acc-dqn and acc-qrdqn can learn it",
+    ),
     "port": (["report", ".", "--watch", "--port", "99999"], "port is 99999, but must be"),
     "unknown module": (["train", "nosuch:Env-v0"], "nosuch:Env-v0 cannot be imported: No module named 'nosuch'"),
     "old env": (["train", "Hopper-v2"], "Hopper-v2 cannot be imported: The mujoco v2 and v3 based environments"),

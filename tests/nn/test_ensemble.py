@@ -96,6 +96,16 @@ def test_initialisation_is_that_of_separate_linears():
             assert th.equal(bias[i, :, 0], linear.bias)
 
 
+def test_nets_that_were_first_asked_in_inference_mode_still_learn():
+    net = make_ensemble("mlp", 2, 3, [4], 1)
+    with th.inference_mode():
+        net(th.ones(5, 3))
+    net(th.ones(5, 3)).sum().backward()
+    with th.no_grad():
+        net.theta += net.theta.grad
+    assert net.theta.grad.abs().max() > 0
+
+
 def test_a_wrong_input_size_is_refused():
     with pytest.raises(AssertionError):
         perceptrons(2, 3, [4], 1)(th.zeros(5, 4))
