@@ -2,8 +2,11 @@
 
 python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
 python examples/results.py results/modern.tar.gz --short                               # the README's table
+python examples/results.py results/modern.tar.gz --against acc-x                       # differences, with intervals
+python examples/results.py results/modern.tar.gz --ranks                               # does less bias earn more?
 python examples/results.py results/early.tar.gz --steps 26000 50000 100000             # run by run at these steps
 python examples/results.py --renew README.md docs/results.md docs/early.md             # all tables of these pages
+python examples/results.py --draw                                                      # all pictures in docs/results
 """
 
 import argparse
@@ -11,14 +14,20 @@ import io
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
+from scipy.stats import spearmanr, ttest_ind
+
 from acc_rl.report.calibration import at_end
 from acc_rl.report.curves import final_level
+from acc_rl.report.export import write_figure
+from acc_rl.report.figures import figures
 from acc_rl.report.load import Run, load
+from acc_rl.report.page import read
 from acc_rl.report.published import everything
 from acc_rl.store import records
 from acc_rl.store.archive import unpacked
@@ -37,6 +46,13 @@ BESIDE = ("CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
 BLOCK = re.compile(r"(<!-- python examples/results\.py (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 SHORT = "SimbaV2_utd2"
 """the one of them in the short table: two updates per env step"""
+
+RESULTS, PICTURES = Path("results"), Path("docs/results")
+DRAWN = {
+    "": (("modern",), ("tasks", "final", "improvement", "calibration-beta", "bias-full", "return-bias")),
+    "compact": (("compact",), ("tasks", "final", "improvement", "calibration-dropped", "bias-full", "return-bias")),
+}
+"""folder below PICTURES: the archives, and which of their figures"""
 
 
 def at_step(folder: Path, step: int) -> Iterator[str]:
@@ -98,10 +114,75 @@ def in_short(runs: list[Run]) -> None:
         print("|", " | ".join([*cells, f"*{shown[0].mean:.0f}*" if shown else ""]), "|")
 
 
+def tasks_of(runs: list[Run]) -> Iterator[tuple[str, dict[str, list[Run]]]]:
+    """Each task with its finished runs by algorithm"""
+    ended = [run for run in runs if run.finished]
+    for task in dict.fromkeys(run.task for run in ended):
+        mine = [run for run in ended if run.task == task]
+        yield (
+            task,
+            {label: [run for run in mine if run.label == label] for label in dict.fromkeys(r.label for r in mine)},
+        )
+
+
+def against(runs: list[Run], label: str) -> None:
+    """Final returns of one algorithm less those of each other, task by task; intervals by Welch's t"""
+    print(f"| task | {label} less | difference | 95 % interval | runs | {label} earns more in |")
+    print("|---|---|--:|--:|--:|--:|")
+    for task, by_label in tasks_of(runs):
+        own = np.array([final_level(run) for run in by_label.pop(label, [])])
+        for other, theirs in by_label.items() if len(own) else ():
+            levels = np.array([final_level(run) for run in theirs])
+            cells = [
+                task,
+                other,
+                f"{own.mean() - levels.mean():+.0f}",
+                welch(own, levels),
+                f"{len(own)}, {len(levels)}",
+            ]
+            won = np.mean((own[:, None] > levels) + 0.5 * (own[:, None] == levels))
+            print("|", " | ".join([*cells, f"{100 * won:.0f} % of pairs"]), "|")
+
+
+def welch(a: np.ndarray, b: np.ndarray) -> str:
+    if min(len(a), len(b)) < 2:
+        return "-"
+    interval = ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+    return f"{interval.low:+.0f} to {interval.high:+.0f}"
+
+
+def ranks(runs: list[Run]) -> None:
+    """Per task, over the runs of all algorithms: rank correlations of the final return with the bias"""
+    print("| task | runs | return and abs(Q - R) | p | return and Q - R | p |\n|---|--:|--:|--:|--:|--:|")
+    for task, by_label in tasks_of(runs):
+        ended = [run for mine in by_label.values() for run in mine]
+        bias, level = (
+            np.array([of(run) for run in ended]) for of in (lambda run: -at_end(run, "gap_full"), final_level)
+        )
+        found = [spearmanr(each, level) for each in (np.abs(bias), bias)]
+        cells = [f"{each.statistic:+.2f} | {each.pvalue:.2g}" for each in found]
+        print("|", " | ".join([task, str(len(ended)), *cells]), "|")
+
+
 def last_returns(folder: Path, run: Run) -> float:
     """The discounted returns that the gap was measured on, over the last 5 % of the steps"""
     rows = [row for row in records.read(folder / records.TRAINING) if row["step"] >= 0.95 * run.last_step]
     return mean(row["mean_return"] for row in rows if row.get("mean_return") is not None)
+
+
+def draw() -> None:
+    """The figures of every page whose archives are there"""
+    for folder, (names, keys) in DRAWN.items():
+        archives = [RESULTS / f"{name}.tar.gz" for name in names]
+        if not all(archive.exists() for archive in archives):
+            continue
+        (PICTURES / folder).mkdir(parents=True, exist_ok=True)
+        with ExitStack() as opened:
+            source = read([opened.enter_context(unpacked(archive)) for archive in archives])
+        for figure in figures(source):
+            if figure.key in keys:
+                print(write_figure(figure, PICTURES / folder, "png"))
+                print(*figure.notes, sep="\n")
 
 
 def renewed(page: str) -> str:
@@ -119,12 +200,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archives", type=Path, nargs="*")
     parser.add_argument("--renew", type=Path, nargs="+", metavar="PAGE", help="write the tables of these pages anew")
+    parser.add_argument("--draw", action="store_true", help="draw the pictures in docs/results anew")
     parser.add_argument("--steps", type=int, nargs="+", help="run by run at these steps; of one archive")
     parser.add_argument("--published", action="store_true", help="with rows from the literature")
     parser.add_argument("--short", action="store_true", help="a row per task")
+    parser.add_argument("--against", metavar="ALGORITHM", help="its final returns less those of the others, per task")
+    parser.add_argument("--ranks", action="store_true", help="rank correlations of return and bias over runs, per task")
     asked = parser.parse_args(arguments)
-    if not asked.archives and not asked.renew:
-        parser.error("name an archive of acc study pack, or pages to --renew")
+    if not asked.archives and not asked.renew and not asked.draw:
+        parser.error("name an archive of acc study pack, pages to --renew, or --draw")
+    if asked.draw:
+        draw()
     for page in asked.renew or ():
         page.write_text(renewed(page.read_text()))
     studies, returns = [], {}
@@ -138,6 +224,10 @@ def main(arguments: list[str] | None = None) -> None:
     runs = [run for study in studies for run in study.runs]
     if asked.short:
         in_short(runs)
+    elif asked.against:
+        against(runs, asked.against)
+    elif asked.ranks:
+        ranks(runs)
     elif runs:
         at_the_end(runs, returns, asked.published)
 
