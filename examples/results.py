@@ -4,6 +4,7 @@ python examples/results.py results/modern.tar.gz results/beside.tar.gz --publish
 python examples/results.py results/modern.tar.gz --short                               # the README's table
 python examples/results.py results/modern.tar.gz --against acc-x                       # differences, with intervals
 python examples/results.py results/modern.tar.gz --ranks                               # does less bias earn more?
+python examples/results.py results/modern.tar.gz --made                                # commits and CPUs of the runs
 python examples/results.py results/early.tar.gz --steps 26000 50000 100000             # run by run at these steps
 python examples/results.py --renew README.md docs/results.md docs/early.md             # all tables of these pages
 python examples/results.py --draw                                                      # all pictures in docs/results
@@ -82,20 +83,25 @@ def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> N
     ended = [run for run in runs if run.finished]
     drops = any(run.has("training", "dropped_per_net") for run in ended)
     knob, title, form = ("dropped_per_net", "d", ".1f") if drops else ("beta", "beta", ".2f")
-    print(f"| task | algorithm | return, run by run | mean | Q - R, run by run | R | {title} |")
-    print("|---|---|--:|--:|--:|--:|--:|")
+    succeeds = any(run.has("evaluations", "success") for run in ended)
+    titles = ["return, run by run", "mean", *["success"] * succeeds, "Q - R, run by run", "R", title]
+    print("| task | algorithm |", " | ".join(titles), "|")
+    print("|---|---|" + "--:|" * len(titles))
     for task in dict.fromkeys(run.task for run in ended):
         for label in dict.fromkeys(run.label for run in ended if run.task == task):
             mine = [run for run in ended if (run.task, run.label) == (task, label)]
             levels = [final_level(run) for run in mine]
             cells = [", ".join(f"{level:.0f}" for level in levels), f"{mean(levels):.0f}"]
+            if succeeds:
+                cells.append(", ".join(written(final_level(run, "success"), ".0%") for run in mine))
             cells.append(", ".join(written(-at_end(run, "gap_full"), "+.0f") for run in mine))
             cells.append(", ".join(f"{returns[run.name]:.0f}" for run in mine))
             cells.append(", ".join(written(at_end(run, knob), form) for run in mine))
             print(f"| {task} | {label} |", " | ".join(cells), "|")
         for row in everything() if published else ():
             if (f"{row.env}-v5", row.version, row.step) == (task, "v4", ended[0].steps) and row.algo in BESIDE:
-                print(f"| {task} | *{row.algo}, published, {row.env}-{row.version}* | | *{row.mean:.0f}* | | | |")
+                cells = ["", f"*{row.mean:.0f}*", *[""] * (len(titles) - 2)]
+                print(f"| {task} | *{row.algo}, published, {row.env}-{row.version}* |", " | ".join(cells), "|")
 
 
 def in_short(runs: list[Run]) -> None:
@@ -164,6 +170,18 @@ def ranks(runs: list[Run]) -> None:
         print("|", " | ".join([task, str(len(ended)), *cells]), "|")
 
 
+def made(runs: list[Run]) -> None:
+    """A row per commit and CPU that made finished runs, in order of time"""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for start in run.provenance.get("starts", [run.provenance]) if run.finished else ():
+            found.setdefault((start["git_commit"][:7], start["cpu"]), []).append(f"{start['started'][:10]} {run.name}")
+    print("| commit | CPU | runs begun | on |\n|---|---|--:|---|")
+    for (commit, cpu), rows in sorted(found.items(), key=lambda item: min(item[1])):
+        days = sorted({row.split()[0] for row in rows})
+        print(f"| {commit} | {cpu} | {len({row.split()[1] for row in rows})} | {', '.join(days)} |")
+
+
 def last_returns(folder: Path, run: Run) -> float:
     """The discounted returns that the gap was measured on, over the last 5 % of the steps"""
     rows = [row for row in records.read(folder / records.TRAINING) if row["step"] >= 0.95 * run.last_step]
@@ -206,6 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--short", action="store_true", help="a row per task")
     parser.add_argument("--against", metavar="ALGORITHM", help="its final returns less those of the others, per task")
     parser.add_argument("--ranks", action="store_true", help="rank correlations of return and bias over runs, per task")
+    parser.add_argument("--made", action="store_true", help="which commits and CPUs the runs were made with")
     asked = parser.parse_args(arguments)
     if not asked.archives and not asked.renew and not asked.draw:
         parser.error("name an archive of acc study pack, pages to --renew, or --draw")
@@ -228,6 +247,8 @@ def main(arguments: list[str] | None = None) -> None:
         against(runs, asked.against)
     elif asked.ranks:
         ranks(runs)
+    elif asked.made:
+        made(runs)
     elif runs:
         at_the_end(runs, returns, asked.published)
 
