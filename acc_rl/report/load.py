@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 import acc_rl.store.records as records
 from acc_rl.core.errors import AccError
-from acc_rl.runs.naming import VARIED
-from acc_rl.runs.spec import RUN, Allowed
+from acc_rl.runs.spec import RUN, VARIED, Allowed
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 LONG, READABLE, LONGEST = 60, 8, 160
 """a digest stands for differences of more than 60 characters, if they are more than 8 or have more than 160"""
-VARIED = ("env_kwargs", "wrapper", "time_limit", "normalize", "callback")
-"""fields of a run beside its settings that are part of the name"""
 
 
 def folder_name(spec: RunSpec, readable: int, longest: int) -> str:

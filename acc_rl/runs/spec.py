@@ -24,6 +24,8 @@ from acc_rl.runs.typed import PAIRS, require_known, typed
 
 Allowed = tuple[str, Callable[[Any], bool]]
 """what a value may be, in words and as a test"""
+VARIED = ("env_kwargs", "wrapper", "time_limit", "normalize", "callback")
+"""fields of a run beside its settings that are part of its folder's name"""
 
 
 def _is_temperature(value: Any) -> bool:

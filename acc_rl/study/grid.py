@@ -10,8 +10,7 @@ from typing import Any
 
 from acc_rl.core.checks import hint
 from acc_rl.core.errors import AccError
-from acc_rl.runs.naming import VARIED
-from acc_rl.runs.spec import COUNT, RunSpec, check_effect, from_dict
+from acc_rl.runs.spec import COUNT, VARIED, RunSpec, check_effect, from_dict
 from acc_rl.runs.tasks import full_name
 from acc_rl.runs.typed import as_whole
 
