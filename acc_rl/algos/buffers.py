@@ -319,8 +319,11 @@ class _NextObservations:
         if len(parts) > 2 or any(each is Ellipsis for each in parts):
             whole: Array = np.asarray(self)[index]
             return whole
-        grid = np.broadcast_arrays(*np.ogrid[: self.buffer.buffer_size, : self.buffer.n_envs])
-        rows, envs = (np.asarray(each[index]) for each in grid)
+        shape = self.buffer.buffer_size, self.buffer.n_envs
+        if len(parts) == 2 and all(map(_are_places, parts, shape)):  # what minibatches ask for, once per update
+            rows, envs = np.broadcast_arrays(*parts)
+        else:
+            rows, envs = (np.asarray(each[index]) for each in np.broadcast_arrays(*np.ogrid[: shape[0], : shape[1]]))
         found = self.buffer.next_of(rows.ravel(), envs.ravel())[self.key]
         return found.reshape(*rows.shape, *found.shape[1:])
 
@@ -345,6 +348,13 @@ def _on_host(arrays: Any) -> Any:
 
 def _single(dtype: Any) -> Any:
     return np.float32 if dtype == np.float64 else dtype
+
+
+def _are_places(index: Any, size: int) -> bool:
+    """Whether it is an array of integers 0 ... size - 1"""
+    if not isinstance(index, np.ndarray) or index.dtype.kind not in "iu" or not index.size:
+        return False
+    return bool(index.min() >= 0 and index.max() < size)
 
 
 def _flat(array: Array) -> Array:

@@ -1,5 +1,7 @@
 """Each observation stored once, and yet the samples are SB3's."""
 
+import tracemalloc
+
 import numpy as np
 import psutil
 import pytest
@@ -138,6 +140,10 @@ INDICES = {
     "one": (3, 1),
     "env": (slice(None), 0),
     "pairs": (np.array([1, 4]), np.array([0, 1])),
+    "rows of one env": (np.array([1, 4, 2]), np.array([1])),
+    "windows": (np.array([[1, 2], [3, 4]]), np.array([[0], [1]])),
+    "negative": (np.array([-1, 2]), np.array([0, -1])),
+    "none": (np.zeros(0, int), np.zeros(0, int)),
     "all": ...,
     "number": (2, 1, 0),
     "mask": np.arange(10).reshape(5, 2) % 3 == 0,
@@ -153,6 +159,24 @@ def test_next_observations_are_indexed_like_an_array(index):
     assert np.array_equal(found, expected)
     assert ours.next_observations.shape == theirs.next_observations.shape
     assert len(ours.next_observations) == 5
+
+
+@pytest.mark.parametrize("index", [([5], [0]), ([0], [2]), ([-6], [0])])
+def test_next_observations_outside_are_refused(index):
+    buffer = SharedReplayBuffer(10, BOX, ACTION, "cpu", 2)
+    with pytest.raises(IndexError):
+        buffer.next_observations[tuple(map(np.array, index))]
+
+
+def test_a_minibatch_of_n_step_returns_takes_no_memory_of_the_buffers_size():
+    buffer = SharedNStepReplayBuffer(200_000, BOX, ACTION, "cpu", 1, n_steps=3)
+    fill([buffer], BOX, 0, 1, 17)
+    buffer.sample(8)
+    tracemalloc.start()
+    buffer.sample(8)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000  # bytes; one number per transition would be 1.6 million
 
 
 def test_next_observations_of_dictionaries_are_dictionaries():
