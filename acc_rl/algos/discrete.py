@@ -15,6 +15,7 @@ from acc_rl.algos.estimates import chosen
 from acc_rl.core.settings import BiasSettings
 from acc_rl.nn.head import Head, Law, Scalar
 from acc_rl.nn.knob import Knob, MixWithMin
+from acc_rl.nn.optimizer import step
 
 
 class GreedyQ(Calibrated):
@@ -60,7 +61,7 @@ class GreedyQ(Calibrated):
             loss.backward()
             if self.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-            optimizer.step()
+            step(optimizer)
             mean_target = target.mean().mean()
             if self.calibration.controller.wants_td_error:
                 self.calibration.trained(self.head.values(z.detach()).mean() - mean_target)

@@ -43,3 +43,32 @@ def test_hooks_are_called_and_a_parameter_without_gradient_stays():
     before, parameter.grad = parameter.detach().clone(), None
     step(optimizer)
     assert th.equal(parameter, before)
+
+
+def subnormal(tensor):
+    return ((tensor != 0) & (tensor.abs() < th.finfo(tensor.dtype).tiny)).any()
+
+
+def test_subnormal_averages_become_zero_and_no_weight_notices():
+    ours, theirs = (th.nn.Parameter(th.linspace(0.1, 1, 8)) for _ in range(2))
+    own, torchs = (th.optim.Adam([each], fused=True) for each in (ours, theirs))
+    for i in range(1200):
+        for each in (ours, theirs):
+            each.grad = th.where(th.arange(8) < 4, float(i == 0), th.arange(8.0) - i % 7)  # half of them once alone
+        step(own)
+        torchs.step()
+    assert th.equal(ours, theirs)
+    assert subnormal(torchs.state[theirs]["exp_avg"])
+    assert not subnormal(own.state[ours]["exp_avg"])
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_how_the_thread_takes_subnormal_numbers_stays_as_it_was(flushed):
+    parameter = th.nn.Parameter(th.ones(3))
+    parameter.grad, smallest = th.ones(3), th.tensor(1e-40)
+    try:
+        th.set_flush_denormal(flushed)
+        step(th.optim.Adam([parameter], fused=True))
+        assert (smallest * 1 == 0) == flushed
+    finally:
+        th.set_flush_denormal(False)
