@@ -68,7 +68,7 @@ def contestant(contest: str, name: str, threads: int, cpu_time: bool) -> None:
 
     th.set_num_threads(threads)
     module, cls, settings = CONTESTS[contest][name]
-    settings = {"learning_starts": 100, "batch_size": 256, "buffer_size": 100_000, "device": "cpu", **settings}
+    settings = {"learning_starts": 100, "batch_size": 256, "device": "cpu", **settings}
     env = gym.make("HalfCheetah-v5")
     if noise := settings.pop("noise", None):
         n_actions = env.action_space.shape[0]

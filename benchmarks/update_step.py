@@ -51,8 +51,8 @@ class RandomEnv(gym.Env):
 
 
 def algorithm(cls: Any, **kwargs: Any) -> Step:
-    """One training step of an SB3 algorithm on a filled buffer."""
-    model = cls("MlpPolicy", RandomEnv(), buffer_size=10_000, device="cpu", **kwargs)
+    """One training step of an SB3 algorithm on 5000 transitions in a buffer of the default size."""
+    model = cls("MlpPolicy", RandomEnv(), device="cpu", **kwargs)
     rng = np.random.default_rng(0)
     for _ in range(5000):
         obs, next_obs = rng.normal(size=(2, 1, N_OBS))
@@ -190,7 +190,7 @@ CONTESTS: Mapping[str, Mapping[str, Maker]] = {
 
 
 MAKERS: Mapping[str, Maker] = {make.__name__: make for contest in CONTESTS.values() for make in contest.values()}
-OURS = {"ACC N=5": "acc_5", "ACC N=2": "acc_2", "SAC": "our_sac", "TD3": "our_td3"}
+OURS = {"ACC N=5": "acc_5", "ACC N=2": "acc_2", "ACC-X": "our_x", "SAC": "our_sac", "TD3": "our_td3"}
 
 
 def contestant(make: Maker, clock: Callable[[], float]) -> None:
