@@ -2,6 +2,7 @@
 
 python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
 python examples/results.py results/modern.tar.gz --short                               # the README's table
+python examples/results.py results/modern.tar.gz results/rivals.tar.gz --tasks Hopper --algos acc-x x-top   # part of it
 python examples/results.py results/modern.tar.gz --against acc-x                       # differences, with intervals
 python examples/results.py results/modern.tar.gz --ranks                               # does less bias earn more?
 python examples/results.py results/modern.tar.gz --made                                # commits and CPUs of the runs
@@ -27,9 +28,10 @@ from acc_rl.report.calibration import at_end
 from acc_rl.report.curves import final_level
 from acc_rl.report.export import write_figure
 from acc_rl.report.figures import figures
-from acc_rl.report.load import Run, load
+from acc_rl.report.load import Run, load, together
 from acc_rl.report.page import read
 from acc_rl.report.published import everything
+from acc_rl.runs.tasks import full_name
 from acc_rl.store import records
 from acc_rl.store.archive import unpacked
 
@@ -54,6 +56,16 @@ DRAWN = {
     "compact": (("compact",), ("tasks", "final", "improvement", "calibration-dropped", "bias-full", "return-bias")),
 }
 """folder below PICTURES: the archives, and which of their figures"""
+
+
+def chosen(runs: list[Run], tasks: list[str] | None, algos: list[str] | None) -> list[Run]:
+    """The runs asked for, sorted by task and by algorithm in the order asked for"""
+    runs = [run for run in runs if not tasks or run.task in map(full_name, tasks)]
+    if not algos:
+        return runs
+    if missing := set(algos) - {run.label for run in runs}:
+        raise SystemExit(f"no runs of {', '.join(sorted(missing))}: there are {', '.join({r.label: 0 for r in runs})}")
+    return sorted((run for run in runs if run.label in algos), key=lambda run: algos.index(run.label))
 
 
 def at_step(folder: Path, step: int) -> Iterator[str]:
@@ -197,10 +209,10 @@ def draw() -> None:
         (PICTURES / folder).mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
             source = read([opened.enter_context(unpacked(archive)) for archive in archives])
-        for figure in figures(source):
-            if figure.key in keys:
-                print(write_figure(figure, PICTURES / folder, "png"))
-                print(*figure.notes, sep="\n")
+        drawn = {figure.key: figure for figure in figures(source)}
+        for key in keys:
+            print(write_figure(drawn[key], PICTURES / folder, "png"))
+            print(*drawn[key].notes, sep="\n")
 
 
 def renewed(page: str) -> str:
@@ -223,6 +235,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--published", action="store_true", help="with rows from the literature")
     parser.add_argument("--short", action="store_true", help="a row per task")
     parser.add_argument("--against", metavar="ALGORITHM", help="its final returns less those of the others, per task")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these")
+    parser.add_argument("--algos", nargs="+", metavar="ALGORITHM", help="only these, as the tables call them")
     parser.add_argument("--ranks", action="store_true", help="rank correlations of return and bias over runs, per task")
     parser.add_argument("--made", action="store_true", help="which commits and CPUs the runs were made with")
     asked = parser.parse_args(arguments)
@@ -232,15 +246,17 @@ def main(arguments: list[str] | None = None) -> None:
         draw()
     for page in asked.renew or ():
         page.write_text(renewed(page.read_text()))
-    studies, returns = [], {}
+    studies, found = [], list[float]()
     for archive in asked.archives:
         with unpacked(archive) as folder:
             if asked.steps:
                 run_by_run(folder, asked.steps)
                 continue
             studies.append(load(folder))
-            returns.update({run.name: last_returns(folder / run.name, run) for run in studies[-1].runs})
-    runs = [run for study in studies for run in study.runs]
+            found += [last_returns(folder / run.name, run) for run in studies[-1].runs]
+    runs = together(studies).runs if studies else []
+    returns = {run.name: each for run, each in zip(runs, found, strict=True)}
+    runs = chosen(runs, asked.tasks, asked.algos)
     if asked.short:
         in_short(runs)
     elif asked.against:
