@@ -92,10 +92,13 @@ class ModelEstimator:
         normalizer = self.model.get_vec_normalize_env()
         return rewards if normalizer is None else np.asarray(normalizer.normalize_reward(rewards), np.float64)
 
+    def seen(self, observations: Observations) -> Observations:
+        """As actor and critic see them: with VecNormalize they are normalised"""
+        normalizer = self.model.get_vec_normalize_env()
+        return observations if normalizer is None else normalizer.normalize_obs(observations)
+
     def _batched(self, function: Callable[..., th.Tensor], obs: Observations, actions: Array | None = None) -> Floats:
-        model = self.model
-        normalizer = model.get_vec_normalize_env()
-        obs = obs if normalizer is None else normalizer.normalize_obs(obs)
+        model, obs = self.model, self.seen(obs)
         n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         results = []
         devices = [model.device.index or 0] if model.device.type == "cuda" else []

@@ -15,6 +15,8 @@ from acc_rl.core.errors import AccError
 if TYPE_CHECKING:
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+    from acc_rl.runs.spec import RunSpec
+
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -40,7 +42,7 @@ class Diagnose:
     seed: int = 0
     """decides their starts and the policy's noise"""
     horizon: int | None = None
-    """for tasks that never end: steps after which they are cut"""
+    """for tasks that never end: steps after which they are cut (default: a run's own)"""
     plot: Path | None = None
     """picture of Q against return to write (default: beside the model)"""
     trust_pickle: bool = False
@@ -53,8 +55,9 @@ class Diagnose:
             raise AccError(f"episodes is {self.episodes}, but must be >= 2 for an interval")
         check_file("plot", self.plot, PICTURES)
         check_seed(self.seed)
-        model, env_id = self._run_model() if self.model.is_dir() else self._saved_model()
-        result = diagnose(model, env_id, self.episodes, self.seed, self.horizon)
+        model, task = self._run_model() if self.model.is_dir() else self._saved_model()
+        env_id, horizon = (task, None) if isinstance(task, str) else (task.env, task.horizon)
+        result = diagnose(model, task, self.episodes, self.seed, horizon if self.horizon is None else self.horizon)
         verdict, pairs = result.verdict(), sum(map(len, result.returns))
         path = Path(os.path.abspath(self.model))
         plot = self.plot or path.with_name(f"{path.name.removesuffix('.zip')}.diagnosis.png")
@@ -64,7 +67,7 @@ class Diagnose:
             f"plot: {plot}"
         )
 
-    def _run_model(self) -> tuple[OffPolicyAlgorithm, str]:
+    def _run_model(self) -> tuple[OffPolicyAlgorithm, RunSpec]:
         from acc_rl.inference.run_model import load_model
         from acc_rl.runs.config import read_spec
         from acc_rl.runs.folder import has_checkpoint
@@ -74,7 +77,7 @@ class Diagnose:
             raise AccError(f"{self.model}: is a run of {spec.algo} on {spec.env}: leave --algo and --env out")
         if not has_checkpoint(self.model):
             raise AccError(f"{self.model}: has no checkpoint, and a run keeps its critics there alone")
-        return load_model(self.model, device="cpu"), spec.env
+        return load_model(self.model, device="cpu"), spec
 
     def _saved_model(self) -> tuple[OffPolicyAlgorithm, str]:
         from acc_rl.inference.saved import load_model

@@ -20,6 +20,7 @@ from acc_rl.core.errors import AccError, needs
 from acc_rl.core.observations import Array, join
 from acc_rl.runs import envs
 from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds, play_episodes
+from acc_rl.runs.spec import RunSpec
 
 with needs("report", "a diagnosis needs Altair"):  # for its picture
     import altair as alt
@@ -70,14 +71,16 @@ class Diagnosis:
 
 
 def diagnose(
-    model: OffPolicyAlgorithm, env_id: str, episodes: int, seed: int = 0, horizon: int | None = None
+    model: OffPolicyAlgorithm, task: str | RunSpec, episodes: int, seed: int = 0, horizon: int | None = None
 ) -> Diagnosis:
     """Play episodes as the model explores (soft policies sample) and compare Q(s, a) with what followed.
+
+    The task is given by its id, or as a run has it, with limits, arguments and wrappers.
 
     For soft critics the returns contain the entropy bonus; where a time limit cut an episode, the critic's own value of
     the last state stands for what would have come.
     """
-    made = [envs.make(env_id, horizon) for _ in range(episodes)]
+    made = [envs.make(task, horizon) for _ in range(episodes)]
     try:
         th.manual_seed(seed)
         return _collect(model, made, evaluation_seeds(seed, AFTERWARDS, episodes))
@@ -95,7 +98,7 @@ def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: li
     def act(observations: Any) -> Any:
         nonlocal actions
         with th.no_grad():
-            actions = critic.act(obs_as_tensor(observations, model.device))[0].cpu().numpy()
+            actions = critic.act(obs_as_tensor(critic.seen(observations), model.device))[0].cpu().numpy()
         return _env_actions(model, actions)
 
     for step in play_episodes(act, made, seeds):

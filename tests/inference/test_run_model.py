@@ -8,8 +8,11 @@ import torch as th
 from kit import run, tiny
 
 import acc_rl
+from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.commands.diagnose import Diagnose
 from acc_rl.core.errors import AccError
+from acc_rl.runs.envs import make
+from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
 from acc_rl.store import records
 from acc_rl.store.checkpoint import Checkpoints
 
@@ -55,6 +58,27 @@ def test_from_the_final_policy_where_checkpoints_are_gone(finished, tmp_path):
     assert (model.num_timesteps, model.replay_buffer.size()) == (0, 0)
     with pytest.raises(AccError, match="has no checkpoint, and a run keeps its critics there alone"):
         Diagnose(folder).run()
+
+
+def test_a_diagnosis_plays_the_task_as_the_run_has_it(tmp_path, capsys, monkeypatch):
+    seen = []
+    act = ModelEstimator.act
+    monkeypatch.setattr(ModelEstimator, "act", lambda self, obs: (seen.append(obs), act(self, obs))[1])
+    folder = run(tiny(time_limit=20, normalize=True), tmp_path)
+    seen.clear()
+    Diagnose(folder, episodes=2).run()
+    assert "40 pairs of 2 episodes" in capsys.readouterr().out
+    normalizer = acc_rl.load_model(folder).get_vec_normalize_env()
+    first = [make("Pendulum-v1").reset(seed=seed)[0] for seed in evaluation_seeds(0, AFTERWARDS, 2)]
+    np.testing.assert_array_equal(seen[0], normalizer.normalize_obs(np.stack(first)))
+    Diagnose(folder, episodes=2, horizon=10).run()
+    assert "20 pairs of 2 episodes" in capsys.readouterr().out
+
+
+def test_a_diagnosis_cuts_episodes_where_the_run_does(tmp_path, capsys):
+    folder = run(tiny(horizon=30), tmp_path)
+    Diagnose(folder, episodes=2).run()
+    assert "60 pairs of 2 episodes" in capsys.readouterr().out
 
 
 def test_diagnose_a_run(finished, tmp_path, capsys):
