@@ -93,6 +93,8 @@ class Calibrated(Saved):
                 f"{cls.__name__} needs a {cls.action_space_type.__name__} action space, but the env's is {space}: "
                 f"{others.get(type(space), 'no algorithm here')} can learn it"
             )
+        if getattr(space, "start", 0):
+            raise SettingError(f"the env's actions are {space}, but must begin with 0: a wrapper can shift them")
 
     # --- what an algorithm adds ---
 
@@ -113,9 +115,15 @@ class Calibrated(Saved):
         """Raise a SettingError that names what is wrong, before anything is built."""
         if not (is_number(self.gamma) and 0 <= self.gamma <= 1):
             raise SettingError(f"gamma is {self.gamma!r}, but must be a number in [0, 1]")
+        self.gamma = float(self.gamma)  # numpy's would make SB3's returns double
         for name in ("n_steps", "batch_size"):
             if not is_whole(value := getattr(self, name), 1):
                 raise SettingError(f"{name} is {value!r}, but must be an integer >= 1")
+        told = self.replay_buffer_kwargs.get("n_steps", self.n_steps)
+        if self.replay_buffer_class is None and told != self.n_steps:
+            raise SettingError(
+                f"replay_buffer_kwargs has n_steps = {told!r}, but n_steps is {self.n_steps}: set the latter"
+            )
 
     # --- what algorithms share ---
 

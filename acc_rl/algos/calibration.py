@@ -197,12 +197,14 @@ class Calibration:
         return isinstance(self.controller, Calibrating) and self.controller.at_limit
 
     def _warn_at_limit(self) -> None:
-        low = self.measured["gap"] < 0
+        assert self.settings.range is not None
+        end = "lower" if self.beta <= self.settings.range[0] else "upper"
         shown = f"{self.knob.shown_as} = {self.knob.shown(self.beta):g}"
+        over = "over" if self.measured["gap"] < 0 else "under"
         share = abs(self.measured["gap"]) / max(abs(self.measured["mean_return"]), 1e-8)
         warnings.warn(
-            f"beta has been at the {'lower' if low else 'upper'} end of its range ({shown}) for ten updates while the "
-            f"critic still {'over' if low else 'under'}estimates, by {100 * share:.0f} % of the mean return: the "
+            f"beta has been at the {end} end of its range ({shown}) for ten updates while the critic still "
+            f"{over}estimates, by {100 * share:.0f} % of the mean return: the "
             "calibration can do no more, unless the family has a meaning beyond and bias.range is widened",
             stacklevel=3,
         )

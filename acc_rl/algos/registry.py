@@ -38,11 +38,15 @@ class Entry:
 
     def make(self, policy: Any, env: Any, **settings: Any) -> Calibrated:
         """The algorithm; ``settings`` come before the entry's own."""
-        policy_kwargs = {**self.policy_kwargs(), **(settings.pop("policy_kwargs", None) or {})}
+        policy_kwargs = self.policy_kwargs(settings.pop("policy_kwargs", None) or {})
         return self.load()(policy, env, policy_kwargs=policy_kwargs, **{**self.settings, **settings})
 
-    def policy_kwargs(self) -> dict[str, Any]:
-        return {} if self.net_arch is None else {"net_arch": dict(self.net_arch)}
+    def policy_kwargs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """``given``, with the entry's hidden sizes where none are given for actor or critics"""
+        if self.net_arch is None:
+            return dict(given)
+        sizes = given.get("net_arch", {})
+        return {**given, "net_arch": {**self.net_arch, **sizes} if isinstance(sizes, Mapping) else sizes}
 
 
 _BASE = {

@@ -81,7 +81,7 @@ class ACC(_QuantileCritics):
         low, high = (knob.shown(beta) for beta in reversed(knob.range))
         if not low <= d <= high:
             raise SettingError(f"top_quantiles_to_drop_per_net is {d!r}, but d can only start in [{low:g}, {high:g}]")
-        return replace(knob, start=high - d)
+        return replace(knob, start=high - d, plain=high - d)
 
     @property
     def dropped_per_net(self) -> float:

@@ -24,8 +24,8 @@ def confirm(question: str) -> None:
 
 
 def check_seed(seed: int) -> None:
-    if seed < 0:
-        raise AccError(f"seed is {seed}, but must be >= 0")
+    if not 0 <= seed < 2**32:
+        raise AccError(f"seed is {seed}, but must be >= 0 and < 2^32")
 
 
 def check_file(name: str, path: Path | None, suffixes: Sequence[str]) -> None:

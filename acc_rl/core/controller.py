@@ -97,6 +97,8 @@ class Controller:
         for name in self.stored:
             if name in state:
                 setattr(self, name, None if math.isnan(state[name]) else float(state[name]))
+        if self.adapts:
+            self.beta = self.clipped(self.beta)  # it may have been saved with another range
 
     def clipped(self, beta: float) -> float:
         assert self.settings.range is not None
@@ -165,10 +167,6 @@ class Calibrating(Controller):
     def metrics(self) -> dict[str, float]:
         return ({} if self.scale is None else {"scale": self.scale}) | {"at_limit": float(self.at_limit)}
 
-    def load_state_dict(self, state: Mapping[str, float]) -> None:
-        super().load_state_dict(state)
-        self.beta = self.clipped(self.beta)  # it may have been saved with another range
-
 
 class Bandit(Controller):
     """TOP (Moskovitz et al. 2021): in each episode beta is at one of the ends of its range, drawn by softmax(w).
@@ -191,8 +189,11 @@ class Bandit(Controller):
         """Episode k's arm is a function of the seed and k, so that it needs no random state of its own"""
         chance = 1 / (1 + math.exp(self.weights[0] - self.weights[1]))
         self.arm = int(random.Random(f"{self.seed}/{self.episodes}").random() < chance)
+        self.beta = self._of_arm()
+
+    def _of_arm(self) -> float:
         assert self.settings.range is not None
-        self.beta = self.settings.range[self.arm]
+        return self.settings.range[self.arm]
 
     def ended(self, episode_return: float, step: int) -> None:
         if self.previous is not None:
@@ -217,7 +218,8 @@ class Bandit(Controller):
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         if "arm" not in state:  # another controller's: it begins afresh
             return
-        self.arm, self.episodes, self.beta = int(state["arm"]), int(state["episodes"]), state["beta"]
+        self.arm, self.episodes = int(state["arm"]), int(state["episodes"])
+        self.beta = self._of_arm()
         self.previous = None if math.isnan(state["previous"]) else state["previous"]
         self.weights = [state["weight_0"], state["weight_1"]]
         self.feedback = [state[f"feedback_{i}"] for i in range(self.window) if f"feedback_{i}" in state]

@@ -60,6 +60,8 @@ def discounted_returns(rewards: npt.ArrayLike, gamma: float, final: float = 0.0)
 def discounted_bonus(bonus: npt.ArrayLike, gamma: float, n_steps: int = 1) -> Floats:
     """B_t = gamma^n * (b_{t+n} + B_{t+n}), 0 past the end: an n-step target contains every n-th bonus, the first not"""
     b = np.asarray(bonus, dtype=np.float64)
+    if n_steps >= len(b):
+        return np.zeros(len(b))
     result = np.zeros(len(b) + n_steps)
     for t in reversed(range(len(b) - n_steps)):
         result[t] = gamma**n_steps * (b[t + n_steps] + result[t + n_steps])

@@ -23,7 +23,7 @@ from acc_rl.algos.saved import (
     architecture,
     require_numbers,
 )
-from acc_rl.core.checks import hint
+from acc_rl.core.checks import hint, is_whole
 from acc_rl.core.errors import AccError, needs
 from acc_rl.runs import envs
 from acc_rl.store.files import read_plain
@@ -83,6 +83,7 @@ def _load_plain(
         require_numbers({**weights, **variables}, len(saved.content))
         fixed, learned = (variables.get(name) for name in ("ent_coef_tensor", "log_ent_coef"))
         arguments: dict[str, Any] = {} if fixed is None else {"ent_coef": fixed.item()}
+        arguments |= _n_steps(data)
         policy_kwargs = architecture(algo, weights, env.action_space, data)
         model: Any = foreign_class(algo)(
             "MlpPolicy", env, buffer_size=1, gamma=data["gamma"], policy_kwargs=policy_kwargs, device="cpu", **arguments
@@ -95,6 +96,15 @@ def _load_plain(
     except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
         raise _unfit(path, algo, env_id, error) from None
     return model  # type: ignore[no-any-return]
+
+
+def _n_steps(data: Mapping[str, Any]) -> dict[str, int]:
+    """n of the n-step returns that the critics have learned from; SB3 goes by the replay buffer's"""
+    given = data.get("replay_buffer_kwargs")
+    n = given.get("n_steps", 1) if isinstance(given, dict) else 1
+    if not is_whole(n, 1):
+        raise ValueError(f"its n_steps is {n!r}, but must be an integer >= 1")
+    return {"n_steps": n} if n > 1 else {}
 
 
 def _load_own(saved: SavedModel, algo: str | None, env_id: str, trust_pickle: bool) -> OffPolicyAlgorithm:

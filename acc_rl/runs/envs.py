@@ -292,6 +292,11 @@ def _check_spaces(env_id: str, observations: spaces.Space[Any], actions: spaces.
             f"{env_id} has observations {observations}, but must have Box, Discrete, or a Dict of these: "
             "gymnasium.wrappers.FlattenObservation makes a Box of others"
         )
+    for name, part in [*(("observations", each) for each in parts), ("actions", actions)]:
+        if isinstance(part, spaces.Discrete) and part.start != 0:
+            raise EnvError(
+                f"{env_id} has {name} {part}, but they must begin with 0: a wrapper can subtract {part.start}"
+            )
     if isinstance(actions, spaces.Box) and not actions.is_bounded():
         raise EnvError(
             f"{env_id} has actions {actions}, but must have finite bounds: give its action space low and high"

@@ -32,7 +32,7 @@ def make_model(spec: RunSpec, on_fault: OnFault = "stop") -> Calibrated:
     vec_env = training_envs(spec, on_fault, arguments.get("gamma", 0.99))
     entry.load().check_action_space(vec_env.action_space)
     discrete = isinstance(vec_env.action_space, spaces.Discrete)
-    policy_kwargs = {**entry.policy_kwargs(), **policy_arguments(spec.as_dict()["settings"], discrete)}
+    policy_kwargs = entry.policy_kwargs(policy_arguments(spec.as_dict()["settings"], discrete))
     return entry.load()(
         policy_name(vec_env.observation_space),
         vec_env,

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from acc_rl.core.settings import BiasSettings
     from acc_rl.runs.spec import RunSpec, Settings
 
-LONG, READABLE, LONGEST = 60, 8, 160
-"""a digest stands for differences of more than 60 characters, if they are more than 8 or have more than 160"""
+LONG, READABLE, LONGEST = 60, 8, 150
+"""a digest stands for differences of more than 60 characters, if they are more than 8 or the name has more than 150;
+archives have room for 155"""
 
 
 def folder_name(spec: RunSpec, readable: int, longest: int) -> str:
@@ -20,9 +21,9 @@ def folder_name(spec: RunSpec, readable: int, longest: int) -> str:
     settings = {**given(spec.settings), **{f"bias.{key}": value for key, value in given(spec.bias).items()}}
     told = [*_of_task(spec), *(f"{key}={_short(value)}" for key, value in settings.items())]
     differences = "_".join(told)
-    if len(differences) > LONG and (len(told) > readable or len(differences) > longest):
-        differences = hashlib.sha256(differences.encode()).hexdigest()[:8]
     parts = [spec.env.replace("/", "-"), spec.algo, differences, f"seed{spec.seed}"]
+    if len(differences) > LONG and (len(told) > readable or len("_".join(parts).encode()) > longest):
+        parts[2] = hashlib.sha256(differences.encode()).hexdigest()[:8]
     return "_".join(part for part in parts if part)
 
 

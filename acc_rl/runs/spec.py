@@ -315,6 +315,11 @@ def check_effect(spec: RunSpec) -> None:
             f"bias.evidence_steps is {bias.evidence_steps!r}, but bias.evidence is 'episodes': leave it out, or set "
             "that to steps"
         )
+    if bias.returns == "plain" and (bias.evidence == "steps" or spec.horizon is not None):
+        raise SettingError(
+            "bias.returns is 'plain', but gaps along the latest steps (bias.evidence steps, --horizon) have the "
+            "entropy bonus wherever the critic has it: leave it out"
+        )
     for name in ("sde_sample_freq", "use_sde_at_warmup"):
         if (value := getattr(settings, name)) and not settings.use_sde:
             raise SettingError(f"{name} is {value!r}, but does nothing without use_sde: leave it out, or set that too")

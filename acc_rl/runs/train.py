@@ -86,7 +86,9 @@ def train(
     callbacks = make_callbacks(spec)
     envs.check(spec)
     left = spec.steps - (0 if restart else last_saved(folder))
-    told = forecast(spec, left, seconds_per_step(spec, folder)) if estimate and left > FEW else []
+    # without test episodes there may be one env, a robot: it is not to be moved to measure its speed
+    estimate = estimate and left > FEW and spec.eval_episodes > 0
+    told = forecast(spec, left, seconds_per_step(spec, folder)) if estimate else []
     try:
         model = make_model(spec, on_fault)  # which seeds all random streams
     except MemoryError as error:

@@ -35,7 +35,10 @@ def pack(folder: Path, file: Path) -> list[str]:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             data = files.read_plain(path, LARGEST)
             member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
+            try:
+                archive.addfile(member, io.BytesIO(data))
+            except ValueError as error:
+                raise AccError(f"{path.parent}: an archive cannot hold a folder of that name: {error}") from None
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write_whole(file, gzip.compress(content.getvalue(), mtime=0))
     return [run.name for run in runs]

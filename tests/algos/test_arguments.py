@@ -9,7 +9,10 @@ from small import DiscretePendulum, ShortPendulum, make
 
 import acc_rl
 from acc_rl.algos.arguments import ARGUMENTS
+from acc_rl.algos.registry import find
 from acc_rl.core.errors import SettingError
+from acc_rl.runs.model import make_model
+from acc_rl.runs.spec import RunSpec
 
 DISCRETE = ("DQN", "ACCDQN", "QRDQN", "ACCQRDQN")
 CLASSES = ("ACC", "TQC", "ACCX", "XMin", "XMean", "SAC", "ACCSAC", "TD3", "ACCTD3", "DDPG", "ACCDDPG", *DISCRETE)
@@ -131,3 +134,19 @@ def test_load_with_the_policy_kwargs_it_was_made_with(name, tmp_path):
     for wrong in ({"net_arch": [9]}, {}, {"net_arch": [8], "n_critics": 9}, {"net_arch": [8], "share": True}):
         with pytest.raises(ValueError, match="policy_kwargs are"):
             load(tmp_path / "model", policy_kwargs=wrong)
+
+
+def test_hidden_sizes_of_one_part_leave_the_other_as_the_algorithm_has_it():
+    for kwargs in ({"policy_kwargs": {"net_arch": {"pi": [8]}}}, {"policy_kwargs": {"net_arch": {"qf": [9]}}}):
+        model = find("acc-compact").make("MlpPolicy", "Pendulum-v1", buffer_size=10, **kwargs)
+        assert model.policy.net_arch == {"pi": [256, 256], "qf": [256, 256], **kwargs["policy_kwargs"]["net_arch"]}
+    model = make_model(RunSpec("Pendulum-v1", "acc-compact", settings={"pi": (8,), "buffer_size": 10}))
+    assert model.policy.net_arch == {"pi": [8], "qf": [256, 256]}
+
+
+@pytest.mark.parametrize("d", [0, 4.5])
+def test_a_fixed_d_is_the_one_that_is_given(d):
+    model = find("acc").make(
+        "MlpPolicy", "Pendulum-v1", buffer_size=10, controller="fixed", top_quantiles_to_drop_per_net=d
+    )
+    assert model.dropped_per_net == d

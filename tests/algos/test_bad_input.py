@@ -65,12 +65,29 @@ def test_range_beyond_the_atoms():
         ({"n_steps": 0}, "n_steps is 0, but must be an integer >= 1"),
         ({"n_steps": -2}, "n_steps is -2"),
         ({"batch_size": 0}, "batch_size is 0, but must be an integer >= 1"),
+        (
+            {"n_steps": 3, "replay_buffer_kwargs": {"n_steps": 5}},
+            "replay_buffer_kwargs has n_steps = 5, but n_steps",
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["acc", "tqc"])
 def test_settings(name, kwargs, message):
     with pytest.raises(ValueError, match=message):
         make(name, "Pendulum-v1", **kwargs)
+
+
+def test_actions_that_do_not_begin_with_0():
+    env = gym.make("CartPole-v1")
+    env.action_space = gym.spaces.Discrete(2, start=1)
+    with pytest.raises(ValueError, match=r"the env's actions are Discrete\(2, start=1\), but must begin with 0"):
+        make("acc-dqn", env)
+
+
+def test_a_gamma_of_numpys_is_pythons():
+    model = make("acc-x", "Pendulum-v1", n_steps=3, gamma=np.float64(0.98), learning_starts=20)
+    model.learn(40)
+    assert type(model.gamma) is float
 
 
 @pytest.mark.parametrize("name", ["acc", "sac", "td3", "acc-ddpg"])

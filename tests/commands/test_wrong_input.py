@@ -88,6 +88,7 @@ WRONG = {
         f"seed of {words[0]}": ([*words, "--seed", "-1"], "seed is -1, but must be >= 0")
         for words in (["report", "."], ["eval", "."], ["play", "."], ["diagnose", "."], ["theorem"])
     },
+    "large seed": (["eval", ".", "--seed", str(2**32)], "seed is 4294967296, but must be >= 0 and < 2^32"),
     "video": (["play", ".", "--video", "v.txt"], "video is v.txt, but must end in .mp4 or"),
     "gif": (["play", ".", "--gif", "v.mp4"], "gif is v.mp4, but must end in .gif"),
     "plot": (["diagnose", ".", "--plot", "x.foo"], "plot is x.foo, but must end in .png or"),

@@ -99,6 +99,14 @@ def test_what_was_set_comes_before_what_was_saved():
     assert (narrow.beta, narrow.scale) == (2.0, 3.0)
 
 
+@pytest.mark.parametrize("kind", [DualTD, Bandit])
+def test_rivals_stay_in_a_range_that_is_narrower_than_the_saved_one(kind):
+    wide, narrow = begun(kind()), begun(kind(), range=(2.0, 3.0), start=2.5)
+    wide.beta, wide.arm = 5.0, 1
+    narrow.load_state_dict(wide.state_dict())
+    assert narrow.beta == 3.0
+
+
 def test_the_end_of_the_range_is_noticed_after_ten_updates_that_point_outward():
     rule = begun(start=4.95)
     measure(rule, *[1.0] * STUCK)

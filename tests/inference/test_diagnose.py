@@ -101,6 +101,17 @@ def test_weights_alone_give_the_same_model(algo, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.filterwarnings("ignore:.*is ignored because a custom .replay_buffer_class.")  # SB3, of its own file
+def test_n_step_returns_are_known_without_the_pickle(tmp_path):
+    kwargs = {"n_steps": 3, "ent_coef": 3.0, "policy_kwargs": {"net_arch": [8]}}
+    sb3.SAC("MlpPolicy", "Pendulum-v1", buffer_size=10, seed=0, **kwargs).save(tmp_path / "model.zip")
+    found = []
+    for trust in (False, True):
+        model = load_model(tmp_path / "model.zip", None, "Pendulum-v1", trust)
+        found.append(np.concatenate(diagnose(model, "Pendulum-v1", episodes=2).returns))
+    np.testing.assert_array_equal(*found)
+
+
 def test_verdicts_in_words():
     rng = np.random.default_rng(0)
 

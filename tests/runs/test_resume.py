@@ -472,6 +472,20 @@ def test_a_space_that_no_policy_file_can_hold_is_told_at_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+class FromOne(Odd):
+    observation_space = gym.spaces.Discrete(3, start=1)
+
+
+gym.register("FromOne-v0", FromOne)
+
+
+def test_numbers_that_do_not_begin_with_0_are_told_at_once(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"FromOne-v0 has observations Discrete\(3, start=1\), but they must begin with 0"
+    ):
+        run(tiny("FromOne-v0"), tmp_path)
+
+
 for fault in ("start", "observation", "reward"):
     gym.register(f"Odd-{fault}-v0", Odd, max_episode_steps=1000, kwargs={"fault": fault})
 

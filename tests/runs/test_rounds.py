@@ -160,9 +160,10 @@ def test_without_evaluation_one_env_is_enough(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(envs, "make", make)
     monkeypatch.setattr(envs.Guarded, "close", lambda self: (there.remove(self), close(self)))
+    monkeypatch.setattr("acc_rl.runs.train.FEW", 1)  # nor is it moved for a forecast
     spec = tiny(eval_episodes=0, steps=200, settings=BY_EPISODE)
-    folder = run(spec, tmp_path)
-    assert max(most) == 1
+    folder = run(spec, tmp_path, estimate=True)
+    assert (max(most), len(most)) == (1, 2)
     assert there == []
     assert records.read_json(folder / records.RESULT)["evaluation"] is None
     assert read_spec(folder) == spec

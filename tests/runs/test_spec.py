@@ -39,6 +39,8 @@ def test_names_explain_themselves():
     told = "batch_size=7_buffer_size=100000_gamma=0.9_tau=0.1_n_critics=2_pi=64x64_qf=64x64_bias.lr=0.2"
     assert RunSpec("Hopper", settings=eight, bias={"lr": 0.2}).name == f"Hopper-v5_acc_{told}_seed0"
     assert len(RunSpec("Hopper", settings=eight, bias={"lr": 0.2, "start": 1.0}).name) < 40
+    long = Settings(**dict.fromkeys(("pi", "qf"), (256,) * 10), buffer_size=1_000_000, learning_starts=10_000)
+    assert len(RunSpec("HalfCheetah", "acc-x", settings=long).name) == len("HalfCheetah-v5_acc-x_12345678_seed0")
     few = {"settings": {"gamma": 0.9}, "bias": {"tail": "drop:100"}}
     assert RunSpec("Hopper", **few).name == "Hopper-v5_acc_gamma=0.9_bias.tail=drop:100_seed0"
     changed = RunSpec("Hopper", env_kwargs={"path": "a/b c"}, wrapper=("a.b:Thing",), time_limit=9, normalize=True)
@@ -184,6 +186,12 @@ def test_ranges_of_runs(content, message):
         ("acc-x", {"bias": {"moving_average": 0.9}}, "bias.moving_average is 0.9, but bias.rule is 'confident'"),
         ("acc", {"bias": {"rule": "confident", "moving_average": 0.9}}, "bias.moving_average is 0.9, but bias.rule"),
         ("acc", {"bias": {"evidence": "episodes", "evidence_steps": 7}}, "bias.evidence_steps is 7, but"),
+        (
+            "sac",
+            {"bias": {"evidence": "steps", "returns": "plain"}},
+            "bias.returns is 'plain', but gaps along the latest",
+        ),
+        ("acc", {"horizon": 9, "bias": {"returns": "plain"}}, "bias.returns is 'plain', but gaps along"),
         ("acc", {"settings": {"sde_sample_freq": 4}}, "sde_sample_freq is 4, but does nothing without use_sde"),
         ("acc", {"settings": {"use_sde_at_warmup": True}}, "use_sde_at_warmup is True, but does nothing"),
         ("sac", {"settings": {"target_entropy": -1.0, "ent_coef": "0.2"}}, "target_entropy is -1.0, but ent_coef is"),

@@ -11,7 +11,7 @@ from acc_rl.commands.main import main
 from acc_rl.report.load import load
 from acc_rl.store import archive
 from acc_rl.store.archive import pack, unpacked
-from acc_rl.store.records import RECORDS, DamagedFile
+from acc_rl.store.records import RECORDS, SPEC, DamagedFile
 
 
 def contents(folder):
@@ -64,6 +64,14 @@ def test_other_names_are_refused(tmp_path, name):
     _write(tmp_path / "x.tar.gz", tarfile.TarInfo(name), b"{}")
     _refused(tmp_path / "x.tar.gz")
     assert not (tmp_path.parent / "evil").exists()
+
+
+def test_a_name_that_does_not_fit_is_an_error(tmp_path):
+    folder = tmp_path / "study" / ("x" * 160)
+    folder.mkdir(parents=True)
+    (folder / SPEC).write_text("{}")
+    with pytest.raises(ValueError, match="an archive cannot hold a folder of that name"):
+        pack(folder.parent, tmp_path / "a.tar.gz")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])

@@ -11,9 +11,12 @@ from tiny_studies import small_study, write_file
 
 from acc_rl.commands.main import main
 from acc_rl.commands.study import Run
+from acc_rl.runs.folder import run_folder
+from acc_rl.runs.spec import RunSpec
 from acc_rl.store import records
 from acc_rl.store.archive import pack, unpacked
 from acc_rl.study.folder import Part, read_study
+from acc_rl.study.pieces import add
 
 
 def make(study, spec, step, mark="", **changes):
@@ -162,3 +165,19 @@ def test_a_runs_part_does_not_depend_on_what_an_archive_has(study, tmp_path):
         assert without == part.select(study.runs)
         _, having = Run("x", have=(tmp_path / "one.tar.gz",))._select(study.runs, part, Console(quiet=True))
         assert having == [spec for spec in without if spec.name != study.runs[0].name]
+
+
+def test_a_run_whose_folder_was_renamed_is_the_same_run(tmp_path):
+    settings = {"learning_rate": 0.001, "batch_size": 64, "learning_starts": 500, "buffer_size": 20_000}
+    spec = RunSpec("Hopper", steps=10, settings=settings)
+    assert spec.name != spec.old_name
+    folder = tmp_path / "study" / spec.old_name
+    folder.mkdir(parents=True)
+    records.write_json(folder / records.SPEC, spec.as_dict())
+    records.write_json(folder / records.RESULT, {"step": 10})
+    file = tmp_path / "study.tar.gz"
+    pack(folder.parent, file)
+    run_folder(folder.parent, spec)
+    assert add(folder.parent, file) == {"added": [], "replaced": [], "kept": [spec.name]}
+    with unpacked(file) as there:
+        assert [each.parent.name for each in there.glob(f"*/{records.SPEC}")] == [spec.name]
