@@ -95,11 +95,11 @@ REGISTRY: Mapping[str, Entry] = {
     **{f"tqc-d{d}": _variant("tqc", f"d = {d}", dropped_per_net=d) for d in (0, 2, 5)},
     "acc-n2": _variant("acc", "2 critics", n_critics=2),
     **{
-        f"{short}-{rival}": replace(_variant(name, about, controller=rival), controller=rival)
+        f"{short}-{rival}": replace(_variant(name, "", controller=rival), about=about, controller=rival)
         for short, name, rival, about in (
-            ("x", "acc-x", "top", "pessimism chosen by the bandit of TOP"),
-            ("x", "acc-x", "gpl", "pessimism chosen by the TD error as in GPL"),
-            ("tqc", "acc", "top", "d chosen by the bandit of TOP"),
+            ("x", "acc-x", "top", "the critic of acc-x with its pessimism chosen by the bandit of TOP"),
+            ("x", "acc-x", "gpl", "the critic of acc-x with its pessimism chosen by the TD error as in GPL"),
+            ("tqc", "acc", "top", "TQC with the number of dropped atoms chosen by the bandit of TOP"),
         )
     },
     "acc-compact": _compact("acc"),

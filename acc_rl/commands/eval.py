@@ -44,7 +44,8 @@ class Eval:
         if not self.runs:
             raise AccError("RUN is missing: name the folder of a run, or several; see acc eval --help")
         check_seed(self.seed)
-        rows = [self._evaluated(folder) for folder in self.runs]
+        # RUN* finds the pictures of acc diagnose, too
+        rows = [self._evaluated(each) for each in self.runs if len(self.runs) == 1 or not each.is_file()]
         if self.json:
             print(json.dumps(rows, indent=2))
         elif len(rows) == 1:

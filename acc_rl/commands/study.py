@@ -116,7 +116,7 @@ class Run:
                 stack.enter_context(connected(self.ray))
             stack.enter_context(supervised(folder, part))
             # named in all parts are the runs of all parts: it does not matter which of them comes first, or last
-            whole = open_study(folder, name, self.study, self.scale, wanted)
+            whole = open_study(folder, name, Path(self.study).name, self.scale, wanted)
             study = replace(whole, runs=tuple(mine), part=part)
             run_study(study, self._executor(study), self.retries, console)
 

@@ -37,10 +37,15 @@ def _start(step: int, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "git_commit": _git_commit(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "step": step,
     }
+
+
+def without_place(word: str) -> str:
+    """Of an absolute path its last name: where things lie on this machine is nobody else's business"""
+    return Path(word).name if Path(word).is_absolute() else word
 
 
 def versions() -> dict[str, str | None]:

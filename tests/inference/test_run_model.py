@@ -1,5 +1,6 @@
 """A run's folder as an SB3 model."""
 
+import json
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ from kit import run, tiny
 import acc_rl
 from acc_rl.algos.estimates import ModelEstimator
 from acc_rl.commands.diagnose import Diagnose
+from acc_rl.commands.main import main
 from acc_rl.core.errors import AccError
 from acc_rl.runs.envs import make
 from acc_rl.runs.evaluation import AFTERWARDS, evaluation_seeds
@@ -58,6 +60,14 @@ def test_from_the_final_policy_where_checkpoints_are_gone(finished, tmp_path):
     assert (model.num_timesteps, model.replay_buffer.size()) == (0, 0)
     with pytest.raises(AccError, match="has no checkpoint, and a run keeps its critics there alone"):
         Diagnose(folder).run()
+
+
+def test_pictures_beside_the_runs_are_not_evaluated(finished, tmp_path, capsys):
+    (tmp_path / "run.diagnosis.png").write_text("a picture")
+    found = [str(finished), str(finished), str(tmp_path / "run.diagnosis.png")]
+    assert main(["eval", *found, "--episodes", "1", "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == found[:2]
+    assert main(["eval", str(tmp_path / "run.diagnosis.png")]) == 2
 
 
 def test_a_diagnosis_plays_the_task_as_the_run_has_it(tmp_path, capsys, monkeypatch):

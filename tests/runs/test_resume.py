@@ -362,7 +362,7 @@ def test_another_number_of_threads_is_told(tmp_path, monkeypatch):
 def test_every_start_is_recorded_and_the_first_stays_at_the_top(tmp_path, monkeypatch):
     path = tmp_path / tiny().name / records.PROVENANCE
     for number, step in enumerate((150, 250, None)):
-        monkeypatch.setattr("sys.argv", ["/bin/acc", "train", str(number)])
+        monkeypatch.setattr("sys.argv", ["/bin/acc", "train", "/some/where/" + str(number)])
         with monkeypatch.context() as patch, nullcontext() if step is None else pytest.raises(Crash):
             at_step(patch, step or 10**9, crash)
             run(tiny(steps=300), tmp_path)
