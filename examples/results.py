@@ -1,6 +1,7 @@
 """The tables of README.md, docs/results.md and docs/early.md, from the records in results/.
 
-python examples/results.py results/modern.tar.gz results/beside.tar.gz --published    # per task and algorithm
+python examples/results.py results/modern.tar.gz                                       # per task and algorithm
+python examples/results.py results/modern.tar.gz results/beside.tar.gz --beside       # with rows of the literature
 python examples/results.py results/modern.tar.gz --short                               # the README's table
 python examples/results.py results/modern.tar.gz results/rivals.tar.gz --tasks Hopper --algos acc-x x-top   # part of it
 python examples/results.py results/modern.tar.gz --against acc-x                       # differences, with intervals
@@ -15,7 +16,7 @@ import argparse
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, redirect_stdout
 from math import isfinite
 from pathlib import Path
@@ -44,7 +45,7 @@ COLUMNS = (
     ("abs(Q - R) / abs(R)", records.VALUE_ERROR, "normalised", 5000, ".2f"),
 )
 """title, records, what of them, over how many steps, and how it is written"""
-BESIDE = ("CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
+BESIDE = ("SAC_lr1e-3", "CrossQ (authors' files)", "SimbaV2_utd2", "XQC_utd2", "FlashSAC")
 """of the published returns; all of them of version 4 of the tasks"""
 BLOCK = re.compile(r"(<!-- python examples/results\.py (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 SHORT = "SimbaV2_utd2"
@@ -91,7 +92,7 @@ def written(value: float, form: str) -> str:
     return f"{value:{form}}" if isfinite(value) else "-"
 
 
-def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> None:
+def at_the_end(runs: list[Run], returns: dict[str, float]) -> None:
     ended = [run for run in runs if run.finished]
     drops = any(run.has("training", "dropped_per_net") for run in ended)
     knob, title, form = ("dropped_per_net", "d", ".1f") if drops else ("beta", "beta", ".2f")
@@ -110,10 +111,6 @@ def at_the_end(runs: list[Run], returns: dict[str, float], published: bool) -> N
             cells.append(", ".join(f"{returns[run.name]:.0f}" for run in mine))
             cells.append(", ".join(written(at_end(run, knob), form) for run in mine))
             print(f"| {task} | {label} |", " | ".join(cells), "|")
-        for row in everything() if published else ():
-            if (f"{row.env}-v5", row.version, row.step) == (task, "v4", ended[0].steps) and row.algo in BESIDE:
-                cells = ["", f"*{row.mean:.0f}*", *[""] * (len(titles) - 2)]
-                print(f"| {task} | *{row.algo}, published, {row.env}-{row.version}* |", " | ".join(cells), "|")
 
 
 def in_short(runs: list[Run]) -> None:
@@ -125,11 +122,37 @@ def in_short(runs: list[Run]) -> None:
     for task in dict.fromkeys(run.task for run in ended):
         cells = [task]
         for label in labels:
-            levels = [final_level(run) for run in ended if (run.task, run.label) == (task, label)]
-            spread = f" ± {stdev(levels):.0f}" if len(levels) > 1 else ""
-            cells.append(f"{mean(levels):.0f}{spread} ({len(levels)})" if levels else "")
-        shown = [r for r in everything() if (f"{r.env}-v5", r.version, r.step, r.algo) == (task, "v4", 100_000, SHORT)]
-        print("|", " | ".join([*cells, f"*{shown[0].mean:.0f}*" if shown else ""]), "|")
+            cells.append(level_of(run for run in ended if (run.task, run.label) == (task, label)))
+        print("|", " | ".join([*cells, literature(task, SHORT, ended[0].steps)]), "|")
+
+
+def level_of(runs: Iterable[Run]) -> str:
+    """Mean and standard deviation of the final returns, and the number of runs"""
+    levels = [final_level(run) for run in runs]
+    spread = f" ± {stdev(levels):.0f}" if len(levels) > 1 else ""
+    return f"{mean(levels):.0f}{spread} ({len(levels)})" if levels else ""
+
+
+def literature(task: str, algo: str, step: int) -> str:
+    """What is published for version 4 of the task"""
+    found = [
+        row for row in everything() if (f"{row.env}-v5", row.version, row.step, row.algo) == (task, "v4", step, algo)
+    ]
+    return f"*{found[0].mean:.0f}*" if found else ""
+
+
+def beside(runs: list[Run]) -> None:
+    """A row per algorithm, and one per algorithm of the literature"""
+    ended = [run for run in runs if run.finished]
+    tasks, labels = (list(dict.fromkeys(getattr(run, name) for run in ended)) for name in ("task", "label"))
+    print("| return |", " | ".join(tasks), "|\n|---|" + "--:|" * len(tasks))
+    for label in labels:
+        cells = [level_of(run for run in ended if (run.task, run.label) == (task, label)) for task in tasks]
+        print(f"| `{label}` |", " | ".join(cells), "|")
+    for algo in BESIDE:
+        print(
+            f"| *{algo}, published (v4)* |", " | ".join(literature(task, algo, ended[0].steps) for task in tasks), "|"
+        )
 
 
 def tasks_of(runs: list[Run]) -> Iterator[tuple[str, dict[str, list[Run]]]]:
@@ -232,8 +255,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--renew", type=Path, nargs="+", metavar="PAGE", help="write the tables of these pages anew")
     parser.add_argument("--draw", action="store_true", help="draw the pictures in docs/results anew")
     parser.add_argument("--steps", type=int, nargs="+", help="run by run at these steps; of one archive")
-    parser.add_argument("--published", action="store_true", help="with rows from the literature")
     parser.add_argument("--short", action="store_true", help="a row per task")
+    parser.add_argument("--beside", action="store_true", help="a row per algorithm, with those of the literature")
     parser.add_argument("--against", metavar="ALGORITHM", help="its final returns less those of the others, per task")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these")
     parser.add_argument("--algos", nargs="+", metavar="ALGORITHM", help="only these, as the tables call them")
@@ -259,6 +282,8 @@ def main(arguments: list[str] | None = None) -> None:
     runs = chosen(runs, asked.tasks, asked.algos)
     if asked.short:
         in_short(runs)
+    elif asked.beside:
+        beside(runs)
     elif asked.against:
         against(runs, asked.against)
     elif asked.ranks:
@@ -266,7 +291,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif asked.made:
         made(runs)
     elif runs:
-        at_the_end(runs, returns, asked.published)
+        at_the_end(runs, returns)
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def test_ranks_tell_the_size_of_the_bias_from_its_sign(script, capsys):
 
 
 def test_the_table_of_results_has_bias_knob_and_success_where_there_is_one(script, capsys):
-    script.at_the_end([run("x", 0, 7, bias=3)], {"Hopper-v5_x_seed0": 50.0}, published=False)
+    script.at_the_end([run("x", 0, 7, bias=3)], {"Hopper-v5_x_seed0": 50.0})
     assert rows(capsys) == [["Hopper-v5", "x", "7", "7", "+3", "50", "0.25"]]
-    script.at_the_end([run("x", 0, 7, success=0.5)], {"Hopper-v5_x_seed0": 50.0}, published=False)
+    script.at_the_end([run("x", 0, 7, success=0.5)], {"Hopper-v5_x_seed0": 50.0})
     assert rows(capsys)[0][2:5] == ["7", "7", "50%"]
 
 
