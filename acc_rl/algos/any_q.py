@@ -11,6 +11,7 @@ from torch import nn
 from acc_rl.algos.buffers import steps_of_targets
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.algos.estimates import mean_of_critics
+from acc_rl.core.errors import SettingError
 from acc_rl.nn.knob import Knob, Shift, shift
 
 
@@ -33,6 +34,12 @@ class AnyQ(Calibrated):
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        controller = type(self.calibration.controller)
+        if controller.wants_td_error:
+            raise SettingError(
+                f"controller is {controller.__name__}, which needs the TD error, but {type(self).__name__} trains by "
+                "itself and does not tell it: take another one"
+            )
         self.target_network().register_forward_hook(self._shift_output)
 
     def _shift_output(self, network: nn.Module, inputs: Any, q: Any) -> Any:

@@ -70,7 +70,8 @@ def signature(cls: type[Any]) -> inspect.Signature:
     rest = [_shown(cls, each) for name, each in found.items() if name not in ("policy", "env", "learning_rate")]
     order = {name: place for place, name in enumerate(ARGUMENTS)}
     rest.sort(key=lambda each: order.get(each.name, -1))
-    return inspect.Signature([*(found[name] for name in ("policy", "env", "learning_rate") if name in found), *rest])
+    first = [found[name] for name in ("policy", "env", "learning_rate") if name in found]
+    return inspect.Signature([*sorted(first, key=lambda each: each.default is not each.empty), *rest])
 
 
 def _shown(cls: type[Any], parameter: inspect.Parameter) -> inspect.Parameter:

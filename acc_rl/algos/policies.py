@@ -34,6 +34,19 @@ def nets_of(nets: Nets, part: str) -> str | MakeNet:
     return nets.get(part, "mlp")
 
 
+SLOW = {"foreach", "differentiable"}
+"""arguments of Adam that exclude ``fused``"""
+
+
+def _sizes(given: Any, default: Mapping[str, list[int]]) -> Any:
+    """Hidden sizes: one list for actor and critics, or what is given of ``pi`` and ``qf``"""
+    if isinstance(given, list):
+        return given
+    if given is not None and (not isinstance(given, Mapping) or set(given) - {"pi", "qf"}):
+        raise SettingError(f"net_arch is {given!r}, but must be a list of hidden sizes, or a dictionary of pi and qf")
+    return {**default, **(given or {})}
+
+
 def _why_not_normalised(space: spaces.Space[Any], extractor: type[BaseFeaturesExtractor], use_sde: bool) -> str:
     """Why the nets' inputs cannot be normalised observations, if they cannot"""
     if not (isinstance(space, spaces.Box) and len(space.shape) == 1):
@@ -137,14 +150,16 @@ class EnsemblePolicy(_Base):
                 "(--no-normalize-observations), or see VecNormalize (--normalize)"
             )
         self.normalize_observations = not why_not if normalize_observations is None else normalize_observations
-        if issubclass(optimizer_class, (th.optim.Adam, th.optim.AdamW)):
-            # one pass over the parameters instead of a dozen
-            optimizer_kwargs = {"fused": True, **(optimizer_kwargs or {})}
+        optimizer_kwargs = optimizer_kwargs or {}
+        if optimizer_class in (th.optim.Adam, th.optim.AdamW) and not {"foreach", "differentiable"} & set(
+            optimizer_kwargs
+        ):
+            optimizer_kwargs = {"fused": True, **optimizer_kwargs}  # one pass over the parameters instead of a dozen
         super().__init__(
             observation_space,
             action_space,
             lr_schedule,
-            net_arch if isinstance(net_arch, list) else {**self.default_arch, **(net_arch or {})},
+            _sizes(net_arch, self.default_arch),
             features_extractor_class=extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
@@ -193,6 +208,10 @@ class SoftPolicy(EnsemblePolicy, SACPolicy):
 
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
         if self.actor_kwargs["use_sde"]:
+            if (nets := nets_of(self.nets, "pi")) != "mlp":
+                raise SettingError(
+                    f"nets is {nets!r}, but the actor of gSDE (use_sde) is SB3's own: give nets of qf alone"
+                )
             return super().make_actor(features_extractor)  # type: ignore[return-value]
         kwargs = self._update_features_extractor(self.net_args, features_extractor)
         return self.actor_class(**self._parts("pi"), **kwargs).to(self.device)

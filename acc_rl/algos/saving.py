@@ -100,7 +100,10 @@ class Saved(OffPolicyAlgorithm):
             break
         given = kwargs.pop("policy_kwargs", None)
         built = {name: kwargs.pop(name) for name in BUILT if name in kwargs}
+        temperature = kwargs.pop("ent_coef", None)
         model = super().load(path, env, device, custom_objects, print_system_info, force_reset, **kwargs)
+        if temperature is not None and temperature != (there := getattr(model, "ent_coef", None)):
+            raise AccError(f"ent_coef is {temperature!r}, but the model was made with {there!r}: leave it out")
         if given is not None:
             model._require_made_with(renamed(given, cls.other_names))
         for name, value in built.items():

@@ -95,7 +95,7 @@ class Controller:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         for name in self.stored:
-            if name in state:
+            if name in state and (self.adapts or name != "beta"):
                 setattr(self, name, None if math.isnan(state[name]) else float(state[name]))
         if self.adapts:
             self.beta = self.clipped(self.beta)  # it may have been saved with another range

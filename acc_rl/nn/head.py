@@ -20,6 +20,8 @@ class Law(NamedTuple):
     """([n_nets,] batch, m)"""
     weights: Tensor | None = None
     """of the same shape, summing to one over the atoms; None: uniform"""
+    ascending: bool = False
+    """whether the atoms are known to be sorted"""
 
     def bellman(self, rewards: Tensor, discounts: Tensor, bonus: Tensor | float = 0.0) -> Law:
         """y = r + gamma * (z + bonus), each atom z; rewards, discounts and bonus are (batch, 1)"""
@@ -86,7 +88,9 @@ class Quantiles(Head):
         assert target.weights is None
         y = target.atoms
         if y.dim() == 3:  # one law per net: all their atoms together
-            y = ascending(y.transpose(0, 1).flatten(1))
+            y = y.transpose(0, 1).flatten(1)
+        if y is not target.atoms or not target.ascending:
+            y = ascending(y)
         loss = quantile_huber_loss(z, y)
         return loss if self.factor == 1 else self.factor * loss
 

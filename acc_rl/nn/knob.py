@@ -81,7 +81,7 @@ class Truncate(Knob):
         return cls((0.0, d_max), d_max / 2, d_max / 50, d_max - plain, d_max, n_nets, n_atoms)
 
     def __call__(self, law: Law, beta: float) -> Law:
-        return Law(truncated(uniform(law), self.shown(beta)))
+        return Law(truncated(uniform(law), self.shown(beta)), ascending=True)
 
     def shown(self, beta: float) -> float:
         return self.d_max - beta

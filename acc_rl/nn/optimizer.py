@@ -31,7 +31,8 @@ def _step(optimizer: torch.optim.Optimizer) -> None:
     state = optimizer.state.get(parameter)
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     single = len(optimizer.param_groups) == len(group["params"]) == 1 and parameter.grad is not None
-    if not (type(optimizer) is torch.optim.Adam and single and state and PLAIN.items() <= group.items()) or hooks:
+    plain = PLAIN.items() <= group.items() and not group.get("decoupled_weight_decay")
+    if not (type(optimizer) is torch.optim.Adam and single and state and plain) or hooks:
         optimizer.step()
         return
     state["step"] += 1

@@ -44,16 +44,21 @@ class ValueErrorCallback(BaseCallback):
         """time spent on it"""
         self.meter: ValueErrorMeter | None = None
         self._watched: OffPolicyAlgorithm | None = None
+        self._newest: Any = None
+        """the observations after the last step"""
 
     def _on_training_start(self) -> None:
         self.critic = ModelEstimator(self.model)
         if self.meter is None:
             self.meter = self._new_meter()
-        elif self.model is not self._watched or getattr(
-            self.model, "envs_were_reset", self.locals["reset_num_timesteps"]
-        ):
+        elif self.model is not self._watched or self._envs_were_reset():
             self.meter.episodes.forget_open(self.model.n_envs)
         self._watched = self.model
+
+    def _envs_were_reset(self) -> bool:
+        """Models of this package say so; those of SB3 go on from the observations of the last step if they do not"""
+        goes_on = self.model._last_obs is self._newest and not self.locals["reset_num_timesteps"]
+        return bool(getattr(self.model, "envs_were_reset", not goes_on))
 
     def _new_meter(self) -> ValueErrorMeter:
         model = self.model
@@ -80,6 +85,7 @@ class ValueErrorCallback(BaseCallback):
         start = time.perf_counter()
         names = ("buffer_actions", "new_obs", "rewards", "dones", "infos")
         transition = raw_transition(self.model, *(self.locals[name] for name in names))
+        self._newest = self.locals["new_obs"]
         for record in self.meter.add(transition, self._estimates(), self.critic):
             row = {"step": self.num_timesteps, **record}
             for key in ("bias", "bias_soft", "absolute", "relative", "normalised"):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
 
 from acc_rl.core.errors import AccError, MissingExtra, SettingError
 from acc_rl.runs import metaworld
@@ -29,6 +30,8 @@ def episode_seed(run_seed: int, stream: int, index: int, episode: int) -> int:
 
 OVER_EPISODES = ("NormalizeObservation", "NormalizeReward", "EpisodicLifeEnv")
 """wrappers of Gymnasium and SB3 that carry state from one episode into the next"""
+SMALLEST = 36
+"""pixels of an image's height and width that SB3's NatureCNN can take"""
 LONGEST = 100_000
 """steps of an episode that no time limit ends, and of one that is played again to resume"""
 
@@ -292,6 +295,12 @@ def _check_spaces(env_id: str, observations: spaces.Space[Any], actions: spaces.
             f"{env_id} has observations {observations}, but must have Box, Discrete, or a Dict of these: "
             "gymnasium.wrappers.FlattenObservation makes a Box of others"
         )
+    for part in filter(is_image_space, parts):
+        if sorted(part.shape or ())[1] < SMALLEST:
+            raise EnvError(
+                f"{env_id} has images of {part.shape}, but SB3's convolutions need {SMALLEST} x {SMALLEST}: "
+                "see gymnasium.wrappers.ResizeObservation or FlattenObservation"
+            )
     for name, part in [*(("observations", each) for each in parts), ("actions", actions)]:
         if isinstance(part, spaces.Discrete) and part.start != 0:
             raise EnvError(

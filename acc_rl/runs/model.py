@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import TrainFreq
 
 from acc_rl.algos.calibrated import Calibrated
@@ -70,7 +71,7 @@ def accepted(cls: type[Calibrated]) -> set[str]:
 def policy_name(space: spaces.Space[Any]) -> str:
     if isinstance(space, spaces.Dict):
         return "MultiInputPolicy"
-    return "CnnPolicy" if isinstance(space, spaces.Box) and len(space.shape) == 3 else "MlpPolicy"
+    return "CnnPolicy" if is_image_space(space) else "MlpPolicy"
 
 
 def resolved(model: Calibrated) -> dict[str, Any]:

@@ -130,10 +130,11 @@ def space_from_json(content: Mapping[str, Any]) -> Any:
     if content["type"] == "Box":
         shape, dtype = tuple(content["shape"]), np.dtype(content["dtype"])
         # numbers are strings, because JSON knows no infinity
-        low, high = (np.array(content[name], dtype=float) for name in ("low", "high"))
+        low, high = (np.array(content[name], dtype=str) for name in ("low", "high"))
         if not low.shape == high.shape == shape or dtype.kind not in "fiub":
             raise AccError(f"a Box of shape {shape} and type {dtype} has bounds of shapes {low.shape}, {high.shape}")
-        return spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype.type)
+        low, high = (each == "True" if dtype.kind == "b" else each.astype(dtype) for each in (low, high))
+        return spaces.Box(low, high, shape, dtype.type)
     if content["type"] == "Discrete":
         return spaces.Discrete(content["n"], start=content["start"])
     if content["type"] == "Dict":

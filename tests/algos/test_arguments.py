@@ -1,10 +1,12 @@
 """What ``help`` and completion show, and the names of SB3's users."""
 
 import inspect
+from functools import partial
 
 import pytest
 import sb3_contrib
 import stable_baselines3 as sb3
+import torch as th
 from small import DiscretePendulum, ShortPendulum, make
 
 import acc_rl
@@ -150,3 +152,37 @@ def test_a_fixed_d_is_the_one_that_is_given(d):
         "MlpPolicy", "Pendulum-v1", buffer_size=10, controller="fixed", top_quantiles_to_drop_per_net=d
     )
     assert model.dropped_per_net == d
+
+
+def test_a_subclass_may_order_its_arguments_otherwise():
+    class Mine(acc_rl.ACC):
+        def __init__(self, env, policy="MlpPolicy", **kwargs):
+            super().__init__(policy, env, **kwargs)
+
+    assert list(inspect.signature(Mine).parameters)[:2] == ["env", "policy"]
+    assert Mine("Pendulum-v1", **SMALL).learning_rate == 3e-4
+
+
+@pytest.mark.parametrize("kwargs", [{"foreach": True}, {"differentiable": True}])
+def test_arguments_of_adam_that_exclude_fused(kwargs):
+    model = make("sac", "Pendulum-v1", policy_kwargs={"optimizer_kwargs": kwargs})
+    assert not model.critic.optimizer.param_groups[0]["fused"]
+
+
+def test_an_optimizer_may_be_any_callable():
+    model = make("sac", "Pendulum-v1", policy_kwargs={"optimizer_class": partial(th.optim.Adam, eps=1e-5)})
+    assert model.critic.optimizer.param_groups[0]["eps"] == 1e-5
+
+
+def test_d_is_the_one_in_effect():
+    assert make("tqc", "Pendulum-v1", bias={"start": 0.0}).dropped_per_net == 5
+    with pytest.raises(SettingError, match=r"dropped_per_net is 4, but bias\.start 0\.0 says 5: give one"):
+        make("tqc", "Pendulum-v1", dropped_per_net=4, bias={"start": 0.0})
+
+
+@pytest.mark.parametrize("given", [0.3, "auto"])
+def test_another_temperature_than_the_saved_one_is_refused(given, tmp_path):
+    make("sac", "Pendulum-v1", ent_coef=given).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"ent_coef is 0\.1, but the model was made with"):
+        acc_rl.SAC.load(tmp_path / "model", ent_coef=0.1)
+    assert acc_rl.SAC.load(tmp_path / "model", ent_coef=given).ent_coef == given

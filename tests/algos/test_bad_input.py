@@ -99,6 +99,18 @@ def test_numbers_that_are_given_twice(name):
         assert model.policy_kwargs["n_critics"] == 3
 
 
+@pytest.mark.parametrize("sizes", [{"pi": [8], "vf": [16]}, (8, 8)])
+def test_hidden_sizes_of_another_form(sizes):
+    with pytest.raises(ValueError, match="but must be a list of hidden sizes, or a dictionary of pi and qf"):
+        make("acc", "Pendulum-v1", policy_kwargs={"net_arch": sizes})
+
+
+def test_nets_that_the_actor_of_gsde_cannot_have():
+    with pytest.raises(ValueError, match=r"nets is 'layernorm', but the actor of gSDE \(use_sde\) is SB3's own"):
+        make("sac", "Pendulum-v1", use_sde=True, policy_kwargs={"nets": "layernorm"})
+    make("sac", "Pendulum-v1", use_sde=True, policy_kwargs={"nets": {"qf": "layernorm"}})
+
+
 def test_atoms_that_are_given_twice():
     with pytest.raises(ValueError, match="n_atoms is 7, but policy_kwargs has 9"):
         make("acc", "Pendulum-v1", n_atoms=7, policy_kwargs={"n_atoms": 9})

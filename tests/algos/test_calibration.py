@@ -1,17 +1,21 @@
 """The gap of critics that are known to be right, too high or too low."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import sb3_contrib
+import stable_baselines3 as sb3
 import torch as th
 from small import ADAPTIVE, BIAS, KINDS, OWN, SOFT, DiscretePendulum, ShortPendulum, env_class, make
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from toy import ALPHA, GAMMA, LIMIT, Q, agent_that_says, gap, last_layers
 
+import acc_rl
 from acc_rl import AnyQ, Controller, ValueErrorCallback
 from acc_rl.algos.registry import REGISTRY
 from acc_rl.core.controller import Constant
+from acc_rl.core.value_error import ValueErrorMeter
 
 OWN, SOFT, ADAPTIVE = ([name for name in names if KINDS[name] != "x"] for names in (OWN, SOFT, ADAPTIVE))
 """whose outputs are values; those of acc-x are logits, see test_x.py"""
@@ -354,3 +358,29 @@ def test_too_few_steps_to_learn_from_are_told():
     with pytest.warns(UserWarning, match="20 steps and learning_starts 20: nothing will be learned"):
         model.learn(20)
     model.learn(1, reset_num_timesteps=False)
+
+
+def test_a_mixin_refuses_a_controller_that_it_cannot_serve():
+    kind = type("ShiftedTD3", (AnyQ, sb3.TD3), {})
+    with pytest.raises(
+        ValueError, match="controller is DualTD, which needs the TD error, but ShiftedTD3 trains by itself"
+    ):
+        kind("MlpPolicy", "Pendulum-v1", controller="gpl", buffer_size=10)
+
+
+@pytest.mark.parametrize("kind", [sb3.SAC, acc_rl.SAC])
+def test_another_env_begins_another_episode(kind, monkeypatch):
+    lengths = []
+    compare = ValueErrorMeter._compare
+    monkeypatch.setattr(
+        ValueErrorMeter,
+        "_compare",
+        lambda self, critic: (lengths.extend(map(len, self.episodes.episodes)), compare(self, critic))[1],
+    )
+    env, callback = gym.make("Pendulum-v1", max_episode_steps=20), ValueErrorCallback(left_out=0)
+    model = kind("MlpPolicy", env, buffer_size=100, learning_starts=1000, policy_kwargs={"net_arch": [8]})
+    model.learn(30, callback)
+    model.learn(5, callback, reset_num_timesteps=False)
+    model.set_env(gym.make("Pendulum-v1", max_episode_steps=20))
+    model.learn(25, callback, reset_num_timesteps=False)
+    assert lengths == [20, 20]

@@ -4,9 +4,9 @@ import pytest
 import torch as th
 from small import BIAS, COMMON, ShortPendulum
 
-from acc_rl import ACC, ACCSAC, ACCTD3
+from acc_rl import ACC, ACCDQN, ACCSAC, ACCTD3
 from acc_rl.nn.head import Head, Law
-from acc_rl.nn.knob import MixWithMin
+from acc_rl.nn.knob import Knob, MixWithMin
 
 
 class Categorical(Head):
@@ -58,3 +58,29 @@ def test_a_categorical_critic(base, tmp_path):
     model.save(tmp_path / "model")
     loaded = Own.load(tmp_path / "model")
     assert th.equal(loaded.critic(batch.observations, batch.actions), z)
+
+
+class OneLaw(Knob):
+    """The mean of the estimates, one for all critics"""
+
+    range, start, step, plain = (0.0, 1.0), 0.5, 0.02, 0.0
+
+    def __init__(self):
+        pass
+
+    def __call__(self, law, beta):
+        return Law(law.atoms.mean(dim=0))
+
+
+def test_one_law_for_both_estimates_of_dqn_is_a_target_of_each_row():
+    model = type("Own", (ACCDQN,), {"make_knob": lambda self: OneLaw()})(
+        "MlpPolicy", "CartPole-v1", seed=0, buffer_size=100, learning_starts=20, batch_size=8
+    )
+    model.learn(60)
+    rows = model.replay_buffer.sample(8)
+    with th.no_grad():
+        q, online = model.q_net_target(rows.next_observations), model.q_net(rows.next_observations)
+        both = q.amax(dim=1, keepdim=True) + q.gather(1, online.argmax(dim=1, keepdim=True))
+        wanted = rows.rewards + 0.99 * (1 - rows.dones) * both / 2
+        assert th.allclose(model.next_law(rows.next_observations, 0.5).atoms, both / 2)
+        assert th.allclose(model.td_target(rows, 0.5).mean(), wanted.squeeze(1))

@@ -38,6 +38,13 @@ def naive_projection(atoms, weights, bound, n):
     return result
 
 
+def test_atoms_of_a_target_need_no_order():
+    rng = th.Generator().manual_seed(0)
+    z, y = th.randn(2, 5, 3, generator=rng), th.randn(5, 4, generator=rng)
+    losses = [Quantiles(3).loss(z, Law(each)) for each in (y, y.sort(-1).values, y.flip(-1))]
+    assert losses[0] == losses[1] == losses[2] == Quantiles(3).loss(z, Law(y.sort(-1).values, ascending=True))
+
+
 @given(st.integers(2, 11), st.floats(0.5, 10), st.integers(0, 999))
 def test_the_projection_equals_the_naive_loop(n, bound, seed):
     generator = th.Generator().manual_seed(seed)

@@ -7,6 +7,7 @@ KINDS = {
     "plain": (th.optim.Adam, {"fused": True}),
     "weight decay": (th.optim.Adam, {"fused": True, "weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}),
     "maximize": (th.optim.Adam, {"fused": True, "maximize": True}),
+    "decoupled decay": (th.optim.Adam, {"fused": True, "weight_decay": 0.1, "decoupled_weight_decay": True}),
     "amsgrad": (th.optim.Adam, {"fused": True, "amsgrad": True}),
     "not fused": (th.optim.Adam, {}),
     "AdamW": (th.optim.AdamW, {"fused": True}),

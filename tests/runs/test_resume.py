@@ -22,7 +22,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from acc_rl import ACC, ACCTD3
+from acc_rl import ACC, ACCTD3, load_policy
 from acc_rl.algos.calibrated import Calibrated
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import Diverged, EvaluationCallback
@@ -484,6 +484,55 @@ def test_numbers_that_do_not_begin_with_0_are_told_at_once(tmp_path):
         ValueError, match=r"FromOne-v0 has observations Discrete\(3, start=1\), but they must begin with 0"
     ):
         run(tiny("FromOne-v0"), tmp_path)
+
+
+class Tiny(Odd):
+    observation_space = gym.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+
+
+gym.register("Tiny-v0", Tiny)
+
+
+def test_images_that_are_too_small_are_told_at_once(tmp_path):
+    with pytest.raises(ValueError, match=r"Tiny-v0 has images of \(7, 7, 3\), but SB3's convolutions need 36 x 36"):
+        run(tiny("Tiny-v0"), tmp_path)
+
+
+class Grid(gym.Env):
+    """Three dimensions, but no image"""
+
+    observation_space = gym.spaces.Box(0, 1, (6, 6, 2), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((6, 6, 2), np.float32), {}
+
+    def step(self, action):
+        return np.ones((6, 6, 2), np.float32), float(action[0]), False, False, {}
+
+
+class Flags(Grid):
+    observation_space = gym.spaces.Dict(
+        {"flags": gym.spaces.Box(0, 1, (2,), np.bool_), "counts": gym.spaces.Box(0, np.inf, (2,), np.int64)}
+    )
+
+    def reset(self, *, seed=None, options=None):
+        return {"flags": np.zeros(2, bool), "counts": np.zeros(2, np.int64)}, {}
+
+    def step(self, action):
+        return {"flags": np.ones(2, bool), "counts": np.ones(2, np.int64)}, float(action[0]), False, False, {}
+
+
+gym.register("Grid-v0", Grid, max_episode_steps=20)
+gym.register("Flags-v0", Flags, max_episode_steps=20)
+
+
+@pytest.mark.parametrize("env_id", ["Grid-v0", "Flags-v0"])
+def test_unusual_spaces_are_learned_and_their_policies_loaded(env_id, tmp_path):
+    folder = run(tiny(env_id, steps=120, eval_every=120), tmp_path)
+    policy, (observation, _) = load_policy(folder), gym.make(env_id).reset()
+    assert policy.policy.observation_space == gym.make(env_id).observation_space
+    assert policy(observation).shape == (1,)
 
 
 for fault in ("start", "observation", "reward"):
