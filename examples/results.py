@@ -210,7 +210,9 @@ def made(runs: list[Run]) -> None:
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for start in run.provenance.get("starts", [run.provenance]) if run.finished else ():
-            found.setdefault((start["git_commit"][:7], start["cpu"]), []).append(f"{start['started'][:10]} {run.name}")
+            found.setdefault(((start["git_commit"] or "-")[:7], start["cpu"]), []).append(
+                f"{start['started'][:10]} {run.name}"
+            )
     print("| commit | CPU | runs begun | on |\n|---|---|--:|---|")
     for (commit, cpu), rows in sorted(found.items(), key=lambda item: min(item[1])):
         days = sorted({row.split()[0] for row in rows})

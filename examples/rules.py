@@ -71,9 +71,8 @@ def toy() -> None:
                 for i, d in enumerate(path)
             ]
             off = np.abs(paths - 1)
-            found = (
-                "| | |" if right is None else f"| {np.median((off < 0.3).argmax(1)):.0f} | {off[:, 50:].mean():.2f} |"
-            )
+            arrives = np.median((off < 0.3).argmax(1)) + 1
+            found = "| | |" if right is None else f"| {arrives:.0f} | {off[:, 50:].mean():.2f} |"
             print(f"| {case} | {rule} | {paths[:, -1].std():.2f} {found}")
     save(lines(rows, "update", "d", "case", "rule", "seed"), "docs/control/toy.png")
 

@@ -46,6 +46,8 @@ class Eval:
         check_seed(self.seed)
         # RUN* finds the pictures of acc diagnose, too
         rows = [self._evaluated(each) for each in self.runs if len(self.runs) == 1 or not each.is_file()]
+        if not rows:
+            raise AccError(f"{', '.join(map(str, self.runs))}: none is the folder of a run")
         if self.json:
             print(json.dumps(rows, indent=2))
         elif len(rows) == 1:
@@ -91,4 +93,4 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
         length = sum(row["lengths"]) / len(row["lengths"])
         success = f"{100 * row['success']:.0f} %" if "success" in row else "-"
         table.add_row(Path(row["run"]).name, *(f"{each:.1f}" for each in numbers), f"{length:.0f}", success)
-    Console(soft_wrap=True).print(table)
+    Console(soft_wrap=True, markup=False).print(table)

@@ -157,7 +157,7 @@ def scales(study: Study, given: dict[str, tuple[float, float]] | None = None) ->
 def read_scales(path: Path) -> dict[str, tuple[float, float]]:
     """A CSV file with the columns task, low, high: the returns whose scores are 0 and 1"""
     try:
-        text = read_plain(path, LARGEST_SCALES, follow=True).decode()
+        text = read_plain(path, LARGEST_SCALES, follow=True).decode("utf-8-sig")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ReportError(f"{path}: {error}") from None
@@ -176,9 +176,9 @@ def read_scales(path: Path) -> dict[str, tuple[float, float]]:
 
 
 def final_level(run: Run, name: str = "mean_return") -> float:
-    """Mean of the evaluations in the last 5 % of its planned steps; NaN if the run has not come that far"""
+    """Mean of the evaluations in the last 5 % of its steps; NaN if the run has not come that far"""
     steps, values = run.evaluations["step"], run.evaluations[name]
-    end = values[steps >= (1 - END) * run.steps]
+    end = values[steps >= (1 - END) * run.end]
     end = end[np.isfinite(end)]
     return float(end.mean()) if len(end) else float("nan")
 

@@ -27,7 +27,7 @@ def write_figure(figure: Figure, folder: Path, kind: str) -> Path:
     elif kind == "png":
         path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     else:
-        path.write_text(vl_convert.vegalite_to_svg(spec))
+        path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
     return path
 
 
@@ -119,7 +119,7 @@ def write_curves(figure: Figure, folder: Path) -> Path:
         for row in rows(panel.data)
     ]
     path = folder / f"curves-{figure.key}.csv"
-    path.write_text(as_csv(["panel", "x is", *CURVES.values()], content))
+    path.write_text(as_csv(["panel", "x is", *CURVES.values()], content), encoding="utf-8")
     return path
 
 
@@ -136,7 +136,7 @@ def write_tables(source: Source, drawn: Sequence[Figure], folder: Path, kind: st
     paths = []
     for name, table in {"returns": final_table(source), **interval_tables(drawn)}.items():
         path = folder / f"table-{name}.{'csv' if kind == 'csv' else 'tex'}"
-        path.write_text(table_csv(table) if kind == "csv" else table_latex(table))
+        path.write_text(table_csv(table) if kind == "csv" else table_latex(table), encoding="utf-8")
         paths.append(path)
     return paths
 

@@ -62,7 +62,7 @@ def _ends(runs: Sequence[Run], planned: int) -> tuple[Array, int, str, Any]:
         return _levels(runs, latest_level), step, "still running: newest evaluations", latest_level
     left_out = planned - len(levels)
     remark = f"{left_out} not at the end yet, left out" if left_out else ""
-    return levels, max(run.steps for run in runs), remark, final_level
+    return levels, max(run.end for run in runs), remark, final_level
 
 
 def _behind(levels: Array, planned: int) -> Cell:
@@ -92,7 +92,7 @@ def _ratio(source: Source, task: str, runs: list[Run], goal: Array) -> Cell:
     """Steps until the mean is at the reference's final level, as a share of the steps that the reference took"""
     if not len(goal):
         return Cell(UNKNOWN, None, f"{REFERENCE} has not ended yet")
-    took = max(run.steps for run in source.study.of(task, REFERENCE))
+    took = max(run.end for run in source.study.of(task, REFERENCE))
     steps = steps_to_reach(runs, float(goal.mean()), source.study.length(task))
     if not np.isfinite(steps):
         return Cell("not reached", float("inf"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -14,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 import acc_rl.store.records as records
+from acc_rl.core.checks import is_whole
 from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import RUN, VARIED, Allowed
 
@@ -28,7 +30,7 @@ COLUMNS = {
     records.CLOCK: ("step", "seconds"),
 }
 OF_TASK = (*(name for name in VARIED if name != "env_kwargs"), "horizon")
-TEXT: Allowed = ("a string", lambda value: isinstance(value, str))
+TEXT: Allowed = ("a string", lambda value: isinstance(value, str) and not re.search("[\ud800-\udfff]", value))
 KEYS: Mapping[str, Allowed] = {"env": TEXT, "algo": TEXT, "seed": RUN["seed"], "steps": RUN["steps"]}
 """what a spec must have to be shown"""
 
@@ -56,6 +58,13 @@ class Run:
     clock: Columns
     label: str = ""
     """the algorithm's name in the report: its own, and the settings in which its runs on one task differ"""
+    ended: int | None = None
+    """the step at which it finished, which ``stop_at`` or a callback may have brought forward"""
+
+    @property
+    def end(self) -> int:
+        """The step at which it finished, or is to finish"""
+        return self.steps if self.ended is None else min(self.ended, self.steps)
 
     def rows(self, part: str) -> Columns:
         """evaluations, training, value_error or clock"""
@@ -150,7 +159,8 @@ def load(path: Path, cache: Cache | None = None) -> Study:
     if not runs and not plan:
         reason = f"; {next(iter(damaged.values()))}" if damaged else ""
         raise ReportError(f"{path}: holds no run (a run's folder has a {records.SPEC}){reason}")
-    planned: list[Mapping[str, Any]] = [spec for spec in plan.get("runs", []) if isinstance(spec, dict)]
+    specs = plan.get("runs")
+    planned: list[Mapping[str, Any]] = [spec for spec in specs if _is_spec(spec)] if isinstance(specs, list) else []
     name = str(plan.get("name") or path.resolve().name)
     labels = _labels([*(run.spec for run in runs), *planned])
     runs = [replace(run, label=label) for run, label in zip(runs, labels, strict=False)]
@@ -192,6 +202,7 @@ def _run(folder: Path, cache: Cache) -> Run:
         if not holds(spec.get(key)):
             raise ReportError(f"{folder / records.SPEC}: {key} is {spec.get(key)!r}, but must be {allowed}")
     provenance = folder / records.PROVENANCE
+    result = records.read_json(folder / records.RESULT) if (folder / records.RESULT).exists() else None
     columns = {name: _columns(folder / name, names, cache) for name, names in COLUMNS.items()}
     return Run(
         folder.name,
@@ -201,11 +212,12 @@ def _run(folder: Path, cache: Cache) -> Run:
         spec["steps"],
         spec,
         records.read_json(provenance) if provenance.exists() else {},
-        (folder / records.RESULT).exists(),
+        result is not None,
         columns[records.EVALUATIONS],
         columns[records.TRAINING],
         columns[records.VALUE_ERROR],
         columns[records.CLOCK],
+        ended=step if is_whole(step := (result or {}).get("step"), 1) else None,
     )
 
 
@@ -226,9 +238,12 @@ def _columns(path: Path, names: tuple[str, ...], cache: Cache) -> Columns:
 def _table(path: Path, names: tuple[str, ...]) -> Array:
     """(rows, names), NaN where a row has none"""
     try:
-        lines = records.read_rows(path).splitlines()
+        content = records.read_rows(path)
+        lines = content.splitlines()
         ends = [orjson.loads(line) for line in (lines[0], lines[-1])]
         present = [name for name in names if any(name in row for row in ends)]
+        if any(f'"{name}"'.encode() in content for name in names if name not in present):
+            return _uneven_table(path, names)
         values = itemgetter("step", *present)
         table = np.full((len(lines), len(names)), np.nan)
         # no row outlives its line: a million dicts at once would keep the garbage collector busy
@@ -250,6 +265,10 @@ def _uneven_table(path: Path, names: tuple[str, ...]) -> Array:
         return np.array([[row.get(name) for name in names] for row in rows], float).reshape(-1, len(names))
     except (TypeError, ValueError):
         raise records.RecordError(f"{path}: a value of {', '.join(names)} is not a number") from None
+
+
+def _is_spec(spec: Any) -> bool:
+    return isinstance(spec, dict) and all(holds(spec.get(key)) for key, (_, holds) in KEYS.items())
 
 
 def _part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:

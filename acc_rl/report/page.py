@@ -69,7 +69,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     index = out / "index.html"
     aside = out / "index.html.part"
-    aside.write_text(page(source, drawn, ""))
+    aside.write_text(page(source, drawn, ""), encoding="utf-8")
     aside.replace(index)
     files = [write_figure(figure, out, figure_kind) for figure in drawn] if figure_kind else []
     files += write_tables(source, drawn, out, table_kind) if table_kind else []
@@ -79,7 +79,7 @@ def write(
 
 @cache
 def asset(name: str) -> Markup:
-    return Markup(resources.files("acc_rl.report").joinpath(name).read_text())  # the package's own
+    return Markup(resources.files("acc_rl.report").joinpath(name).read_text(encoding="utf-8"))  # the package's own
 
 
 @cache

@@ -38,7 +38,7 @@ class Published:
 
 @cache
 def everything() -> list[Published]:
-    text = resources.files("acc_rl.report").joinpath("published_returns.csv").read_text()
+    text = resources.files("acc_rl.report").joinpath("published_returns.csv").read_text(encoding="utf-8")
     return [
         Published(
             row["algo"],

@@ -65,7 +65,8 @@ def finished(folder: Path, spec: RunSpec) -> bool:
         there, result = records.read_json(folder / records.SPEC), records.read_json(folder / records.RESULT)
     except records.RecordError:
         return False
-    done = result.get("step", 0) >= spec.steps or has_reached(spec, result.get("evaluation"))
+    ended = result.get("ended_by") == "callback" and bool(spec.callback)
+    done = ended or result.get("step", 0) >= spec.steps or has_reached(spec, result.get("evaluation"))
     return not differences(there, spec) and there.get("steps") == spec.steps and done
 
 

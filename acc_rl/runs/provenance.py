@@ -45,7 +45,8 @@ def _start(step: int, threads: int) -> dict[str, Any]:
 
 def without_place(word: str) -> str:
     """Of an absolute path its last name: where things lie on this machine is nobody else's business"""
-    return Path(word).name if Path(word).is_absolute() else word
+    name, equals, value = word.rpartition("=")
+    return f"{name}{equals}{Path(value).name}" if Path(value).is_absolute() else word
 
 
 def versions() -> dict[str, str | None]:

@@ -75,8 +75,11 @@ def train(
     console = console or Console(markup=False)
     folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
-        step = records.read_json(folder / records.RESULT)["step"]
-        done = f"all {spec.steps} steps are done" if step >= spec.steps else f"stop_at={spec.stop_at} was reached"
+        result = records.read_json(folder / records.RESULT)
+        done = f"all {spec.steps} steps are done"
+        if result["step"] < spec.steps:
+            by_callback = f"a callback ended it at step {result['step']}, more --steps continue it"
+            done = by_callback if "ended_by" in result else f"stop_at={spec.stop_at} was reached"
         print_line(console, f"{folder}: {done}; next: acc eval {folder}")
         return folder
     if not restart:
@@ -93,6 +96,10 @@ def train(
         model = make_model(spec, on_fault)  # which seeds all random streams
     except MemoryError as error:
         raise TooLarge(f"a replay buffer that large does not fit into memory ({error}): lower --buffer-size") from None
+    except RuntimeError as error:  # torch's way of saying so
+        if "allocate memory" not in str(error):
+            raise
+        raise TooLarge("nets that large do not fit into memory: lower --pi, --qf or --n-critics") from None
     needs = check_resources(model, spec.steps, folder)
     for line in [*told, *([str(needs)] if told else [])]:
         print_line(console, line)
@@ -246,9 +253,10 @@ class _Run:
         self.save_policy()
         last = self.evaluation.last
         clock = self.checkpoints.clock
-        result = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
+        result: dict[str, Any] = {"step": self.model.num_timesteps, "seconds": clock.seconds, "evaluation": last}
         best = self.evaluation.best
         result |= {"best": {key: best[key] for key in ("step", "mean_return")}} if best is not None else {}
+        result |= {"ended_by": "callback"} if self.model.num_timesteps < self.spec.steps and not reached else {}
         records.write_json(self.folder / records.RESULT, result)
         seconds = max(clock.seconds - clock.before, 1e-9)
         shares = ", ".join(f"{name} {100 * each.seconds / seconds:.1f} %" for name, each in self.timed.items())

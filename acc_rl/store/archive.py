@@ -16,7 +16,7 @@ from acc_rl.core.errors import AccError
 from acc_rl.store import files, records
 
 SUFFIX = ".tar.gz"
-LARGEST = 1 << 30
+LARGEST = 4 << 30
 """bytes of all records together"""
 MOST = 50_000
 """files of all runs together, seven for each"""
@@ -29,9 +29,15 @@ def pack(folder: Path, file: Path) -> list[str]:
         raise AccError(f"{file}: the name must end in {SUFFIX}")
     runs = runs_in(folder)
     paths = [folder / records.STUDY, *(run / name for run in runs for name in records.RECORDS)]
+    paths = [path for path in paths if path.exists()]
+    size = sum(path.stat().st_size + 2 * tarfile.BLOCKSIZE for path in paths) + tarfile.RECORDSIZE
+    if size > LARGEST or len(paths) > MOST:  # before an archive is written that nothing reads
+        raise AccError(
+            f"{folder}: has {len(paths)} records of {size} bytes together; an archive holds at most {MOST}, {LARGEST}"
+        )
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in filter(Path.exists, paths):
+        for path in paths:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
             data = files.read_plain(path, LARGEST)
             member.size = len(data)

@@ -59,6 +59,8 @@ def _encode(value: Any, arrays: dict[str, Array], path: str) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind not in NUMBERS:
         raise AccError(f"{path}: an array of {value.dtype} cannot be saved: {DATA}")
     if isinstance(value, (np.ndarray, th.Tensor)):
+        if path in arrays:
+            raise AccError(f"{path}: two arrays of the state have this name: rename a key with a slash")
         arrays[path] = value.detach().cpu().numpy() if isinstance(value, th.Tensor) else value
         return {TENSOR if isinstance(value, th.Tensor) else ARRAY: path}
     if isinstance(value, Mapping):

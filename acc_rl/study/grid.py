@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import inf
 from typing import Any
 
-from acc_rl.core.checks import hint
+from acc_rl.core.checks import hint, is_whole
 from acc_rl.core.errors import AccError
 from acc_rl.runs.spec import COUNT, VARIED, RunSpec, check_effect, from_dict
 from acc_rl.runs.tasks import full_name
 from acc_rl.runs.typed import as_whole
 
+MOST_SEEDS = 10_000
 UNSCALED = ("eval_every", "log_every", "learning_starts", "bias.start_step", "bias.update_interval", "bias.pairs_kept")
 """intervals in env steps that stay as they are when the budgets are scaled"""
 
@@ -48,17 +48,17 @@ class Grid:
     def _spec(self, task: str, steps: int, variant: Mapping[str, Any], seed: int) -> RunSpec:
         parts = {
             name: {**_table(self.common.get(name, {}), name), **_table(variant.get(name, {}), name)}
-            for name in ("settings", "bias")
+            for name in ("settings", "bias", "env_kwargs")
         }
         # single-thread runs side by side get more done than runs that share their cores
         return from_dict({"threads": 1, **self.common, **variant, **parts, "env": task, "steps": steps, "seed": seed})
 
     def select(self, tasks: Sequence[str] = (), seeds: int | None = None, scale: float = 1.0) -> Grid:
         """Some of the tasks, the first seeds (or more), scaled budgets."""
-        if not 0 < scale < inf:
-            raise AccError(f"scale is {scale}, but must be a finite number > 0")
-        if seeds is not None and seeds < 1:
-            raise AccError(f"seeds is {seeds}, but must be >= 1")
+        if not 0 < scale <= 1000:
+            raise AccError(f"scale is {scale}, but must be a number > 0 and <= 1000")
+        if seeds is not None and not 1 <= seeds <= MOST_SEEDS:
+            raise AccError(f"seeds is {seeds}, but must be an integer >= 1 and <= {MOST_SEEDS}")
         known = {full_name(task): task for task in self.tasks}
         chosen = [known[_nearest("task", full_name(task), list(known), self.name)] for task in tasks] or self.tasks
         steps = {task: max(1, round(self.tasks[task] * scale)) for task in chosen}
@@ -97,9 +97,11 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
         for key in variant:
             _nearest("setting", key, ["algo", "settings", "bias", *VARIED], "a variant")
     seeds = content.get("seeds", 10)
-    numbers = seeds if isinstance(seeds, list) else range(_whole("seeds", seeds))
-    if not numbers:
-        raise AccError(f"seeds is {seeds!r}, but must be a number >= 1 or a list")
+    numbers = (
+        list(map(as_whole, seeds)) if isinstance(seeds, list) else range(min(_whole("seeds", seeds), MOST_SEEDS + 1))
+    )
+    if not (0 < len(numbers) <= MOST_SEEDS and all(is_whole(each, 0) for each in numbers)):
+        raise AccError(f"seeds is {seeds!r}, but must be a number from 1 to {MOST_SEEDS}, or a list of integers >= 0")
     for what, values in (("tasks", map(full_name, tasks)), ("seeds", numbers)):
         if twice := _twice(values):
             raise AccError(f"{what} has {twice[0]} twice: leave one out")
@@ -107,7 +109,7 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
         _name(content.get("name", name)),
         _steps(content.get("steps", RunSpec("Hopper").steps), tasks),
         variants,
-        tuple(map(as_whole, numbers)),
+        tuple(numbers),
         {key: value for key, value in content.items() if key in SHARED},
     )
     for spec in grid.runs():  # mistakes in settings show here

@@ -48,7 +48,9 @@ def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStat
     training, evaluation = last_row(folder / records.TRAINING), last_row(folder / records.EVALUATIONS)
     clock = last_row(folder / records.CLOCK)
     finished = study.finished(spec)
-    step = spec.steps if finished else max(training.get("step", 0), evaluation.get("step", 0))
+    step = max(training.get("step", 0), evaluation.get("step", 0))
+    if finished:  # by ``stop_at``, say, before its last step
+        step = min(records.read_json(folder / records.RESULT).get("step", spec.steps), spec.steps)
     seconds = clock.get("seconds")
     rate = seconds / clock["step"] if seconds and clock.get("step") else None
     state = "finished" if finished else _state(tried, folder)
@@ -64,7 +66,7 @@ def run_status(study: Study, spec: RunSpec, tried: Sequence[Attempt]) -> RunStat
         training.get("beta") if adapts(spec) else None,
         bool(training.get("at_limit")),
         seconds,
-        None if rate is None else rate * (spec.steps - step),
+        0.0 if finished else None if rate is None else rate * (spec.steps - step),
         len(tried),
         end.error if end is not None and state == "failed" else (),
     )

@@ -279,7 +279,7 @@ def write(folder: Path, name: str, chart: Chart, rows: Sequence[Mapping[str, Any
     """The figure in three formats and its numbers as CSV"""
     svg, png, pdf, table = paths = [folder / f"{name}.{suffix}" for suffix in ("svg", "png", "pdf", "csv")]
     chart.save(svg)
-    picture = svg.read_text()  # drawn once: the other two show the same
+    picture = svg.read_text(encoding="utf-8")  # drawn once: the other two show the same
     png.write_bytes(vl_convert.svg_to_png(picture, scale=2))
     pdf.write_bytes(vl_convert.svg_to_pdf(picture))
     with table.open("w", newline="") as file:

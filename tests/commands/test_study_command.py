@@ -248,7 +248,7 @@ def test_scale_says_what_it_leaves_alone():
         (["gim"], "unknown study 'gim'; did you mean gym?"),
         (["nowhere.toml"], "nowhere.toml: No such file"),
         (["gym", "--tasks", "Hoper"], "gym has no task 'Hoper'; did you mean Hopper-v5?"),
-        (["gym", "--scale", "-1"], "scale is -1.0, but must be a finite number > 0"),
+        (["gym", "--scale", "-1"], "scale is -1.0, but must be a number > 0 and <= 1000"),
         (["gym", "--workers", "0"], "workers is 0, but must be >= 1"),
         (["gym", "--timeout", "0"], "timeout is 0.0, but must be >= 60"),
         (["gym", "--checkpoint-every", "0"], "checkpoint_every is 0, but must be >= 1"),

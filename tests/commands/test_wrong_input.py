@@ -107,7 +107,7 @@ WRONG = {
         ["train", "Pendulum-v1", "--algo", "sac", "--bias.lr", "1"],
         "bias.lr is 1.0, but sac does not adapt",
     ),
-    "scale": (["study", "quick", "--scale", "inf"], "scale is inf, but must be a finite number > 0"),
+    "scale": (["study", "quick", "--scale", "inf"], "scale is inf, but must be a number > 0 and <= 1000"),
     **{
         name: (["train", f"Odd{name}-v0"], f"Odd{name}-v0 has {'actions' if name == 'Unbounded' else 'observations'}")
         for name in ODD

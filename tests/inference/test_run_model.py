@@ -67,7 +67,8 @@ def test_pictures_beside_the_runs_are_not_evaluated(finished, tmp_path, capsys):
     found = [str(finished), str(finished), str(tmp_path / "run.diagnosis.png")]
     assert main(["eval", *found, "--episodes", "1", "--json"]) == 0
     assert [row["run"] for row in json.loads(capsys.readouterr().out)] == found[:2]
-    assert main(["eval", str(tmp_path / "run.diagnosis.png")]) == 2
+    for files in (found[2:], found[2:] * 2):
+        assert main(["eval", *files]) == 2
 
 
 def test_a_diagnosis_plays_the_task_as_the_run_has_it(tmp_path, capsys, monkeypatch):

@@ -51,6 +51,39 @@ def test_a_spec_that_is_none_is_told(tmp_path, content, told):
         load(tmp_path)
 
 
+def test_where_a_run_that_ended_early_ended(tmp_path):
+    for seed, (until, step) in enumerate([(3000, 3000), (2000, 2000), (2000, None)]):
+        run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", seed, steps=3000), until=until)
+        rows = [{"step": at, "mean_return": float(at)} for at in range(0, until + 1, 1000)]
+        synthetic.write_rows(run / "evaluations.jsonl", rows)
+        if step is not None:
+            (run / "result.json").write_text(json.dumps({"step": step}))
+    levels = [curves.final_level(run) for run in load(tmp_path).runs]
+    assert levels[:2] == [3000, 2000]
+    assert np.isnan(levels[2])
+
+
+def test_a_column_that_only_rows_in_between_have_is_read(tmp_path):
+    run = synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=3000))
+    rows = [{"step": at, "mean_return": 1.0, **({"success": 0.5} if at == 1000 else {})} for at in (0, 1000, 2000)]
+    synthetic.write_rows(run / "evaluations.jsonl", rows)
+    np.testing.assert_array_equal(load(tmp_path).runs[0].evaluations["success"], [np.nan, 0.5, np.nan])
+
+
+@pytest.mark.parametrize("runs", [None, 7, [{"env": ["Hopper-v5"], "algo": "acc", "seed": 0, "steps": 9}, "no spec"]])
+def test_a_plan_without_runs_that_can_be_shown(tmp_path, runs):
+    synthetic.write_run(tmp_path, synthetic.spec("Hopper-v5", "acc", 0, steps=3000))
+    (tmp_path / "study.json").write_text(json.dumps({"name": "x", "runs": runs}))
+    assert load(tmp_path).absent() == []
+
+
+def test_text_that_no_file_can_hold_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/spec.json").write_text(json.dumps({"env": "\ud800x", "algo": "acc", "seed": 0, "steps": 9}))
+    with pytest.raises(ReportError, match="but must be a string"):
+        load(tmp_path / "run")
+
+
 def test_folders_without_runs(tmp_path):
     with pytest.raises(ReportError, match="holds no run"):
         load(tmp_path)
@@ -287,7 +320,7 @@ def test_scores_are_divided_by_the_best_unless_that_is_negative(tmp_path):
 
 def test_a_given_table_normalises(study, tmp_path):
     file = tmp_path / "scales.csv"
-    file.write_text("task,low,high\nHopper-v5,-100,900\nHalfCheetah-v5,0,10\n")
+    file.write_text("task,low,high\nHopper-v5,-100,900\nHalfCheetah-v5,0,10\n", encoding="utf-8-sig")  # as Excel does
     scale = curves.scales(load(study), curves.read_scales(file))["Hopper-v5"]
     assert scale(np.array([-100.0, 400, 900])).tolist() == [0, 0.5, 1]
 

@@ -13,6 +13,7 @@ from acc_rl.core.errors import AccError
 from acc_rl.inference.policy import load_policy
 from acc_rl.runs import envs
 from acc_rl.runs.callbacks import EvaluationCallback
+from acc_rl.runs.config import finished
 from acc_rl.runs.evaluation import evaluate, evaluation_seeds
 from acc_rl.runs.train import train
 from acc_rl.store import records
@@ -175,6 +176,9 @@ def test_a_callback_may_end_the_run(tmp_path, capsys):
     folder = train(spec, tmp_path)
     assert Plain.seen[:3] == (0, 4, 8)
     assert "stopped at step 450 of 500 by a callback" in capsys.readouterr().out
+    assert finished(folder, spec)
+    assert train(spec, tmp_path) == folder
+    assert "a callback ended it at step 450, more --steps continue it" in capsys.readouterr().out
     assert records.read_json(folder / records.RESULT)["step"] == 450
 
 

@@ -362,13 +362,13 @@ def test_another_number_of_threads_is_told(tmp_path, monkeypatch):
 def test_every_start_is_recorded_and_the_first_stays_at_the_top(tmp_path, monkeypatch):
     path = tmp_path / tiny().name / records.PROVENANCE
     for number, step in enumerate((150, 250, None)):
-        monkeypatch.setattr("sys.argv", ["/bin/acc", "train", "/some/where/" + str(number)])
+        monkeypatch.setattr("sys.argv", ["/bin/acc", "train", f"/some/where/{number}", "--out=/some/runs"])
         with monkeypatch.context() as patch, nullcontext() if step is None else pytest.raises(Crash):
             at_step(patch, step or 10**9, crash)
             run(tiny(steps=300), tmp_path)
     content = records.read_json(path)
     assert [each["step"] for each in content["starts"]] == [0, 100, 200]
-    assert [each["command"] for each in content["starts"]] == [["acc", "train", str(i)] for i in range(3)]
+    assert [each["command"] for each in content["starts"]] == [["acc", "train", str(i), "--out=runs"] for i in range(3)]
     for key, value in content["starts"][0].items():
         assert key == "step" or content[key] == value
     assert content["run_id"] == tiny(steps=300).id

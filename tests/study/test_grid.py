@@ -68,9 +68,9 @@ def test_selection_and_scale():
     with pytest.raises(ValueError, match=r"gym has no task 'Hoper'; did you mean Hopper-v5\?"):
         grid("gym").select(["Hoper"])
     for scale in (0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match=f"scale is {scale}, but must be a finite number > 0"):
+        with pytest.raises(ValueError, match=f"scale is {scale}, but must be a number > 0 and <= 1000"):
             grid("gym").select(scale=scale)
-    with pytest.raises(ValueError, match="seeds is 0, but must be >= 1"):
+    with pytest.raises(ValueError, match="seeds is 0, but must be an integer >= 1"):
         grid("gym").select(seeds=0)
 
 
@@ -137,3 +137,25 @@ def test_a_file():
 def test_mistakes_in_files_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         grid_from_dict({**CONTENT, **change}, "mine")
+
+
+def test_arguments_of_all_tasks_and_of_one_variant_are_merged():
+    variants = ["sac", {"algo": "acc", "env_kwargs": {"healthy_reward": 2.0}}]
+    content = {"tasks": ["Hopper"], "variants": variants, "seeds": 1, "env_kwargs": {"frame_skip": 5}}
+    assert [spec.env_kwargs for spec in grid_from_dict(content, "x").runs()] == [
+        {"frame_skip": 5},
+        {"frame_skip": 5, "healthy_reward": 2.0},
+    ]
+
+
+@pytest.mark.parametrize("seeds", [[[1]], [-1], ["0"], 10**9, [0.5]])
+def test_what_are_no_seeds(seeds):
+    with pytest.raises(ValueError, match=r"seeds is .*, but must be a number from 1 to 10000, or a list of integers"):
+        grid_from_dict({"tasks": ["Hopper"], "variants": ["sac"], "seeds": seeds}, "x")
+
+
+def test_more_seeds_and_steps_than_can_be_meant():
+    with pytest.raises(ValueError, match="seeds is 1000000000, but must be"):
+        grid("gym").select(seeds=10**9)
+    with pytest.raises(ValueError, match=r"scale is 1e\+305, but must be"):
+        grid("gym").select(scale=1e305)
