@@ -98,7 +98,7 @@ class DQN(GreedyQ, sb3.DQN):  # type: ignore[misc]
         plain, double = q.amax(dim=1, keepdim=True), q.gather(1, online.argmax(dim=1, keepdim=True))
         # the double estimate is never larger, so it is the minimum of the two
         mixed = self.calibration.target(Law(th.stack([plain, double])), beta)
-        return Law(mixed.atoms[0] if mixed.atoms.dim() == 3 else mixed.atoms)  # of each of the two, or one of both
+        return mixed if mixed.atoms.dim() == 2 else Law(mixed.atoms[0])  # one of both, or one of each
 
     def outputs(self, obs: PyTorchObs) -> th.Tensor:
         return self.q_net(obs).t()[..., None]  # type: ignore[no-any-return]

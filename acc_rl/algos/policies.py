@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,9 +152,7 @@ class EnsemblePolicy(_Base):
             )
         self.normalize_observations = not why_not if normalize_observations is None else normalize_observations
         optimizer_kwargs = optimizer_kwargs or {}
-        if optimizer_class in (th.optim.Adam, th.optim.AdamW) and not {"foreach", "differentiable"} & set(
-            optimizer_kwargs
-        ):
+        if optimizer_class in (th.optim.Adam, th.optim.AdamW) and not SLOW & set(optimizer_kwargs):
             optimizer_kwargs = {"fused": True, **optimizer_kwargs}  # one pass over the parameters instead of a dozen
         super().__init__(
             observation_space,
@@ -209,8 +208,8 @@ class SoftPolicy(EnsemblePolicy, SACPolicy):
     def make_actor(self, features_extractor: BaseFeaturesExtractor | None = None) -> GaussianActor:  # type: ignore[override]
         if self.actor_kwargs["use_sde"]:
             if (nets := nets_of(self.nets, "pi")) != "mlp":
-                raise SettingError(
-                    f"nets is {nets!r}, but the actor of gSDE (use_sde) is SB3's own: give nets of qf alone"
+                warnings.warn(
+                    f"the actor of gSDE (use_sde) is SB3's own: nets {nets!r} is for the critics", stacklevel=2
                 )
             return super().make_actor(features_extractor)  # type: ignore[return-value]
         kwargs = self._update_features_extractor(self.net_args, features_extractor)

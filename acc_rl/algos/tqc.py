@@ -123,9 +123,5 @@ class TQC(_QuantileCritics):
             raise SettingError(f"dropped_per_net is {d!r}, but must be in [0, n_atoms) = [0, {n_atoms})")
         knob, start = Truncate.of(n_critics, n_atoms, plain=d), self._bias_given.start
         if start is not None:
-            if d not in (self.default_dropped_per_net, knob.shown(start)):
-                raise SettingError(
-                    f"dropped_per_net is {d!r}, but bias.start {start!r} says {knob.shown(start):g}: give one"
-                )
             self.dropped_per_net = knob.shown(start)
         return knob

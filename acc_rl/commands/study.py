@@ -200,7 +200,7 @@ class Status:
 
         from acc_rl.study.table import table
 
-        Console(markup=False).print(table(study, statuses))
+        Console().print(table(study, statuses))
 
 
 @dataclass(frozen=True)

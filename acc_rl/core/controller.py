@@ -97,8 +97,6 @@ class Controller:
         for name in self.stored:
             if name in state and (self.adapts or name != "beta"):
                 setattr(self, name, None if math.isnan(state[name]) else float(state[name]))
-        if self.adapts:
-            self.beta = self.clipped(self.beta)  # it may have been saved with another range
 
     def clipped(self, beta: float) -> float:
         assert self.settings.range is not None
@@ -166,6 +164,10 @@ class Calibrating(Controller):
 
     def metrics(self) -> dict[str, float]:
         return ({} if self.scale is None else {"scale": self.scale}) | {"at_limit": float(self.at_limit)}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        super().load_state_dict(state)
+        self.beta = self.clipped(self.beta)  # it may have been saved with another range
 
 
 class Bandit(Controller):
@@ -245,6 +247,10 @@ class DualTD(Controller):
     def state_dict(self) -> dict[str, float]:
         self.advance()
         return super().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        super().load_state_dict(state)
+        self.beta = self.clipped(self.beta)
 
 
 CONTROLLERS: Mapping[str, type[Controller]] = {"acc": Calibrating, "fixed": Constant, "top": Bandit, "gpl": DualTD}

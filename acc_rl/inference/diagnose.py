@@ -11,6 +11,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import maybe_transpose
 from stable_baselines3.common.utils import obs_as_tensor
 
 from acc_rl.algos.buffers import steps_of_targets
@@ -97,6 +98,7 @@ def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: li
 
     def act(observations: Any) -> Any:
         nonlocal actions
+        observations = _channels_first(model, observations)
         with th.no_grad():
             actions = critic.act(obs_as_tensor(critic.seen(observations), model.device))[0].cpu().numpy()
         return _env_actions(model, actions)
@@ -105,13 +107,21 @@ def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: li
         steps[step.env].append((step, actions[step.row]))
     for episode in steps:  # one after the other, as one env would have played them
         for step, action in episode:
-            obs = join([step.observation], np.stack)
+            obs, final = (_channels_first(model, each) for each in (step.observation, step.next_observation))
             ended, cut = [step.ended], [not step.terminated]
-            kept.add(obs, [action], [step.reward], ended, cut, {0: step.next_observation})
+            kept.add(join([obs], np.stack), [action], [step.reward], ended, cut, {0: final})
     pairs = kept.pairs(critic)
     assert pairs is not None
     returns, where = pairs.returns(critic.soft, bootstrap=True), np.flatnonzero(np.diff(pairs.episode)) + 1
     return Diagnosis(np.split(pairs.estimates, where), np.split(returns, where))
+
+
+def _channels_first(model: OffPolicyAlgorithm, observations: Any) -> Any:
+    """Images as SB3's wrappers hand them on"""
+    space = model.observation_space
+    if isinstance(space, spaces.Dict):
+        return {key: maybe_transpose(each, space[key]) for key, each in observations.items()}
+    return maybe_transpose(observations, space)
 
 
 def _env_actions(model: OffPolicyAlgorithm, actions: Array) -> Any:

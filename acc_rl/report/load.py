@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -202,7 +203,9 @@ def _run(folder: Path, cache: Cache) -> Run:
         if not holds(spec.get(key)):
             raise ReportError(f"{folder / records.SPEC}: {key} is {spec.get(key)!r}, but must be {allowed}")
     provenance = folder / records.PROVENANCE
-    result = records.read_json(folder / records.RESULT) if (folder / records.RESULT).exists() else None
+    finished, result = (folder / records.RESULT).exists(), dict[str, Any]()
+    with suppress(records.RecordError):  # where it ended is then not known
+        result = records.read_json(folder / records.RESULT)
     columns = {name: _columns(folder / name, names, cache) for name, names in COLUMNS.items()}
     return Run(
         folder.name,
@@ -212,12 +215,12 @@ def _run(folder: Path, cache: Cache) -> Run:
         spec["steps"],
         spec,
         records.read_json(provenance) if provenance.exists() else {},
-        result is not None,
+        finished,
         columns[records.EVALUATIONS],
         columns[records.TRAINING],
         columns[records.VALUE_ERROR],
         columns[records.CLOCK],
-        ended=step if is_whole(step := (result or {}).get("step"), 1) else None,
+        ended=step if is_whole(step := result.get("step"), 1) else None,
     )
 
 

@@ -278,6 +278,8 @@ def _wrappers(env: gym.Env[Any, Any]) -> Iterator[gym.Wrapper[Any, Any, Any, Any
 
 def check(task: RunSpec) -> None:
     """Whether the task can be made, learned, reset, stepped and closed: better to know before a run is set up"""
+    if task.env.startswith(METAWORLD) and (task.time_limit or 0) > metaworld.LIMIT:
+        raise SettingError(f"time_limit is {task.time_limit}, but Meta-World's tasks end after {metaworld.LIMIT} steps")
     env = make(task, endless=task.horizon is not None)
     try:
         _check_spaces(task.env, env.observation_space, env.action_space)

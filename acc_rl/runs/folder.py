@@ -21,9 +21,10 @@ class RunExists(AccError):
 
 def run_folder(out: Path, spec: RunSpec) -> Path:
     """The run's folder; one that still has the name of earlier versions gets today's."""
-    folder, old = out / spec.name, out / spec.old_name
-    if old != folder and old.is_dir() and not folder.exists() and not is_locked(old):
-        old.rename(folder)
+    folder = out / spec.name
+    for old in (out / name for name in spec.old_names):
+        if old != folder and old.is_dir() and not folder.exists() and not is_locked(old):
+            old.rename(folder)
     return folder
 
 

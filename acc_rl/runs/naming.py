@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 LONG, READABLE, LONGEST = 60, 8, 150
 """a digest stands for differences of more than 60 characters, if they are more than 8 or the name has more than 150;
 archives have room for 155"""
+OLD_LONGEST = 250
+"""what a name may have had before; a file system's names have 255"""
 
 
 def folder_name(spec: RunSpec, readable: int, longest: int) -> str:

@@ -45,7 +45,9 @@ def _start(step: int, threads: int) -> dict[str, Any]:
 
 def without_place(word: str) -> str:
     """Of an absolute path its last name: where things lie on this machine is nobody else's business"""
-    name, equals, value = word.rpartition("=")
+    if Path(word).is_absolute():
+        return Path(word).name or word
+    name, equals, value = word.partition("=")
     return f"{name}{equals}{Path(value).name}" if Path(value).is_absolute() else word
 
 

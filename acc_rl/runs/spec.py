@@ -17,7 +17,7 @@ from acc_rl.core.checks import is_number, is_whole
 from acc_rl.core.controller import CONTROLLERS, TURNS
 from acc_rl.core.errors import SettingError
 from acc_rl.core.settings import BiasSettings
-from acc_rl.runs.naming import LONGEST, READABLE, folder_name
+from acc_rl.runs.naming import LONGEST, OLD_LONGEST, READABLE, folder_name
 from acc_rl.runs.naming import given as _given
 from acc_rl.runs.tasks import full_name, task_bias
 from acc_rl.runs.typed import PAIRS, require_known, typed
@@ -239,9 +239,9 @@ class RunSpec:
         return folder_name(self, READABLE, LONGEST)
 
     @property
-    def old_name(self) -> str:
-        """The name that folders had before, with a digest for all but the shortest differences"""
-        return folder_name(self, 0, 0)
+    def old_names(self) -> tuple[str, ...]:
+        """The names that folders had before: with a digest for all but the shortest differences, or longer"""
+        return folder_name(self, 0, 0), folder_name(self, READABLE, OLD_LONGEST)
 
 
 RUN: Mapping[str, Allowed] = {
@@ -314,11 +314,6 @@ def check_effect(spec: RunSpec) -> None:
         raise SettingError(
             f"bias.evidence_steps is {bias.evidence_steps!r}, but bias.evidence is 'episodes': leave it out, or set "
             "that to steps"
-        )
-    if bias.returns == "plain" and (bias.evidence == "steps" or spec.horizon is not None):
-        raise SettingError(
-            "bias.returns is 'plain', but gaps along the latest steps (bias.evidence steps, --horizon) have the "
-            "entropy bonus wherever the critic has it: leave it out"
         )
     for name in ("sde_sample_freq", "use_sde_at_warmup"):
         if (value := getattr(settings, name)) and not settings.use_sde:

@@ -76,10 +76,12 @@ def train(
     folder = run_folder(Path(out), spec)
     if not restart and is_finished(folder, spec):
         result = records.read_json(folder / records.RESULT)
-        done = f"all {spec.steps} steps are done"
-        if result["step"] < spec.steps:
-            by_callback = f"a callback ended it at step {result['step']}, more --steps continue it"
-            done = by_callback if "ended_by" in result else f"stop_at={spec.stop_at} was reached"
+        if result["step"] >= spec.steps:
+            done = f"all {spec.steps} steps are done"
+        elif "ended_by" in result:
+            done = f"a callback ended it at step {result['step']}, more --steps continue it"
+        else:
+            done = f"stop_at={spec.stop_at} was reached"
         print_line(console, f"{folder}: {done}; next: acc eval {folder}")
         return folder
     if not restart:

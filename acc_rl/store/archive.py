@@ -33,13 +33,13 @@ def pack(folder: Path, file: Path) -> list[str]:
     size = sum(path.stat().st_size + 2 * tarfile.BLOCKSIZE for path in paths) + tarfile.RECORDSIZE
     if size > LARGEST or len(paths) > MOST:  # before an archive is written that nothing reads
         raise AccError(
-            f"{folder}: has {len(paths)} records of {size} bytes together; an archive holds at most {MOST}, {LARGEST}"
+            f"{folder}: {len(paths)} files of {size} bytes; an archive has at most {MOST} files and {LARGEST} bytes"
         )
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in paths:
             member = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            data = files.read_plain(path, LARGEST)
+            data = files.read_plain(path, records.LARGEST_ROWS)
             member.size = len(data)
             try:
                 archive.addfile(member, io.BytesIO(data))

@@ -97,9 +97,10 @@ def grid_from_dict(content: Mapping[str, Any], name: str) -> Grid:
         for key in variant:
             _nearest("setting", key, ["algo", "settings", "bias", *VARIED], "a variant")
     seeds = content.get("seeds", 10)
-    numbers = (
-        list(map(as_whole, seeds)) if isinstance(seeds, list) else range(min(_whole("seeds", seeds), MOST_SEEDS + 1))
-    )
+    if isinstance(seeds, list):
+        numbers = list(map(as_whole, seeds))
+    else:
+        numbers = list(range(min(_whole("seeds", seeds), MOST_SEEDS + 1)))
     if not (0 < len(numbers) <= MOST_SEEDS and all(is_whole(each, 0) for each in numbers)):
         raise AccError(f"seeds is {seeds!r}, but must be a number from 1 to {MOST_SEEDS}, or a list of integers >= 0")
     for what, values in (("tasks", map(full_name, tasks)), ("seeds", numbers)):

@@ -53,7 +53,8 @@ def _merged(runs: Sequence[Path], folder: Path, file: Path) -> dict[str, list[st
     with unpacked(file) as both:
         _merge_names(folder, both)
         for run in runs:
-            there = run_folder(both, read_spec(run))
+            there = both / run.name
+            there = there if there.exists() else run_folder(both, read_spec(run))
             what = "added" if not there.exists() else "replaced" if _is_further(file, run, there) else "kept"
             merged[what].append(run.name)
             if what != "kept":

@@ -9,6 +9,7 @@ from datetime import timedelta
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from acc_rl.runs.spec import RunSpec
 from acc_rl.study.attempts import How
@@ -85,7 +86,7 @@ def table(study: Study, statuses: Sequence[RunStatus], max_rows: int | None = No
         result.add_column(column, justify="right", no_wrap=True)
     for each in shown:
         name, state, *rest = cells(each)
-        result.add_row(name, f"[{STYLES[state]}]{state}", *rest)
+        result.add_row(Text(name), Text(state, STYLES[state]), *rest)
     return result
 
 
@@ -95,7 +96,7 @@ def headline(study: Study, statuses: Sequence[RunStatus]) -> str:
     # what is known of the speed, for all that is to come
     timed = [each for each in statuses if each.seconds and each.step]
     rate = sum(each.seconds or 0 for each in timed) / max(1, sum(each.step for each in timed))
-    missing = sum(each.steps - each.step for each in statuses if each.state != "failed")
+    missing = sum(each.steps - each.step for each in statuses if each.state not in ("failed", "finished"))
     if timed and missing and found["running"]:
         parts.append(f"about {duration(rate * missing / found['running'])} left")
     return f"study {study.name}: {len(statuses)} runs, {', '.join(parts)}"

@@ -106,7 +106,7 @@ def test_hidden_sizes_of_another_form(sizes):
 
 
 def test_nets_that_the_actor_of_gsde_cannot_have():
-    with pytest.raises(ValueError, match=r"nets is 'layernorm', but the actor of gSDE \(use_sde\) is SB3's own"):
+    with pytest.warns(UserWarning, match="SB3's own: nets 'layernorm' is for the critics"):
         make("sac", "Pendulum-v1", use_sde=True, policy_kwargs={"nets": "layernorm"})
     make("sac", "Pendulum-v1", use_sde=True, policy_kwargs={"nets": {"qf": "layernorm"}})
 

@@ -246,6 +246,15 @@ def test_the_end_of_the_range_is_reported_once():
     assert dict(model.bias_metrics())["at_limit"] == 1
 
 
+def test_the_end_that_is_reported_is_the_one_where_beta_is():
+    bias = {**BIAS, "start": 5.0, "target_bias": 1e6}  # so much overestimation is wanted that this one is too little
+    model = make("acc", ShortPendulum(), learning_starts=10**6, bias=bias)
+    with th.no_grad():
+        model.critic.ensemble.parts(model.critic.ensemble.theta.data)[-1].fill_(1e4)
+    with pytest.warns(UserWarning, match=r"beta has been at the upper end .*dropped_per_net = 0.* overestimates"):
+        model.learn(1500)
+
+
 @pytest.mark.parametrize("controller", ["top", "gpl"])
 @pytest.mark.parametrize("name", ["acc", "acc-x", "td3", "dqn"])
 def test_rivals_turn_any_knob_and_the_gap_is_still_measured(name, controller):

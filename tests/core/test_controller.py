@@ -99,6 +99,13 @@ def test_what_was_set_comes_before_what_was_saved():
     assert (narrow.beta, narrow.scale) == (2.0, 3.0)
 
 
+def test_a_controller_of_ones_own_goes_where_it_likes():
+    own, copy = begun(Controller()), begun(Controller())
+    own.beta = 7.0
+    copy.load_state_dict(own.state_dict())
+    assert copy.beta == 7.0
+
+
 @pytest.mark.parametrize("kind", [DualTD, Bandit])
 def test_rivals_stay_in_a_range_that_is_narrower_than_the_saved_one(kind):
     wide, narrow = begun(kind()), begun(kind(), range=(2.0, 3.0), start=2.5)

@@ -24,6 +24,7 @@ def test_bonuses_by_hand():
     # n = 1: 0.5 * (2 + 0.5 * 3), 0.5 * 3, nothing after the last
     assert discounted_bonus([1, 2, 3], 0.5).tolist() == [1.75, 1.5, 0.0]
     # n = 2: only every second bonus is in the target
+    assert discounted_bonus([1, 2, 3], 0.5, n_steps=10**9).tolist() == [0.0, 0.0, 0.0]
     assert discounted_bonus([1, 2, 3, 4, 5], 0.5, n_steps=2).tolist() == [0.25 * (3 + 0.25 * 5), 1.0, 1.25, 0.0, 0.0]
     assert discounted_bonus([1], 0.5, n_steps=3).tolist() == [0.0]
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -106,3 +107,26 @@ def test_what_is_no_run(tmp_path):
         acc_rl.load_model(tmp_path)
     with pytest.raises(AccError, match="use --env"):
         Diagnose(tmp_path / "model.zip").run()
+
+
+class Frames(gym.Env):
+    """Images with their channels last"""
+
+    observation_space = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((36, 36, 3), np.uint8), {}
+
+    def step(self, action):
+        return np.full((36, 36, 3), 9, np.uint8), 1.0, False, False, {}
+
+
+gym.register("Frames-v0", Frames, max_episode_steps=5)
+
+
+def test_a_run_on_images_is_diagnosed(tmp_path, capsys):
+    settings = {"learning_starts": 20, "buffer_size": 100, "batch_size": 4, "pi": (8,), "qf": (8,)}
+    spec = tiny("Frames-v0", "sac", steps=30, eval_every=30, settings=settings, bias={})
+    Diagnose(run(spec, tmp_path), episodes=2).run()
+    assert "10 pairs of 2 episodes" in capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_500_steps_then_truncated():
 
 def test_a_longer_limit_than_the_tasks_own_is_refused():
     with pytest.raises(ValueError, match="time_limit is 600, but Meta-World's tasks end after 500 steps"):
-        envs.make(RunSpec("metaworld/push-v3", time_limit=600))
+        envs.check(RunSpec("metaworld/push-v3", time_limit=600))
 
 
 def test_names_and_the_interval_of_the_rule():

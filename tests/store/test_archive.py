@@ -155,7 +155,7 @@ def test_what_comes_out_is_counted_and_not_held(tmp_path, monkeypatch, kind):
 def test_what_could_not_be_read_back_is_not_written(study, tmp_path, monkeypatch, limit):
     before = _packed(study, tmp_path)
     monkeypatch.setattr(archive, limit, 7)
-    with pytest.raises(ValueError, match="an archive holds at most"):
+    with pytest.raises(ValueError, match="an archive has at most"):
         pack(study, tmp_path / "whole.tar.gz")
     assert (tmp_path / "whole.tar.gz").read_bytes() == before
 

@@ -490,6 +490,11 @@ def test_what_is_no_data_is_not_packed():
             tree.pack({"a": [value]})
 
 
+def test_two_arrays_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="/a/b: two arrays of the state have this name"):
+        tree.pack({"a/b": np.zeros(1), "a": {"b": np.ones(1)}})
+
+
 def test_reading_refuses_what_has_grown(tmp_path):
     path = tmp_path / "a"
     told = files.write_whole(path, b"12345")

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,8 @@ from acc_rl.store import records
 from acc_rl.store.archive import pack, unpacked
 from acc_rl.study.folder import Part, read_study
 from acc_rl.study.pieces import add
+from acc_rl.study.status import study_status
+from acc_rl.study.table import headline, table
 
 
 def make(study, spec, step, mark="", **changes):
@@ -170,8 +173,8 @@ def test_a_runs_part_does_not_depend_on_what_an_archive_has(study, tmp_path):
 def test_a_run_whose_folder_was_renamed_is_the_same_run(tmp_path):
     settings = {"learning_rate": 0.001, "batch_size": 64, "learning_starts": 500, "buffer_size": 20_000}
     spec = RunSpec("Hopper", steps=10, settings=settings)
-    assert spec.name != spec.old_name
-    folder = tmp_path / "study" / spec.old_name
+    assert spec.name != spec.old_names[0]
+    folder = tmp_path / "study" / spec.old_names[0]
     folder.mkdir(parents=True)
     records.write_json(folder / records.SPEC, spec.as_dict())
     records.write_json(folder / records.RESULT, {"step": 10})
@@ -181,3 +184,29 @@ def test_a_run_whose_folder_was_renamed_is_the_same_run(tmp_path):
     assert add(folder.parent, file) == {"added": [], "replaced": [], "kept": [spec.name]}
     with unpacked(file) as there:
         assert [each.parent.name for each in there.glob(f"*/{records.SPEC}")] == [spec.name]
+
+
+def test_a_folder_renamed_by_hand_is_added_once(study, tmp_path):
+    make(study, study.runs[0], 400)
+    (study.folder / study.runs[0].name).rename(study.folder / "first try")
+    file = tmp_path / "small.tar.gz"
+    add(study.folder, file)
+    assert add(study.folder, file) == {"added": [], "replaced": [], "kept": ["first try"]}
+
+
+def test_a_run_that_ended_early_has_no_steps_left(study, capsys):
+    make(study, study.runs[0], 100)
+    records.write_json(study.folder / study.runs[0].name / records.RESULT, {"step": 100, "ended_by": "callback"})
+    with_callback = replace(study.runs[0], callback=("module:Class",))
+    records.write_json(study.folder / study.runs[0].name / records.SPEC, with_callback.as_dict())
+    early = replace(study, runs=(with_callback,))
+    if with_callback.name != study.runs[0].name:
+        (study.folder / study.runs[0].name).rename(study.folder / with_callback.name)
+    (status,) = study_status(early)
+    assert (status.state, status.step, status.left) == ("finished", 100, 0.0)
+    running = replace(status, state="running", name="other [bold]", step=100, steps=200, seconds=10.0)
+    assert headline(early, [replace(status, seconds=10.0, steps=10**6), running]).endswith("about 0:00:10 left")
+    Console(width=200).print(table(early, [status, running]))
+    told = capsys.readouterr().out
+    assert "other [bold]" in told
+    assert "[green]" not in told
