@@ -109,7 +109,7 @@ def test_what_is_no_run(tmp_path):
         Diagnose(tmp_path / "model.zip").run()
 
 
-class Frames(gym.Env):
+class Photos(gym.Env):
     """Images with their channels last"""
 
     observation_space = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
@@ -122,11 +122,11 @@ class Frames(gym.Env):
         return np.full((36, 36, 3), 9, np.uint8), 1.0, False, False, {}
 
 
-gym.register("Frames-v0", Frames, max_episode_steps=5)
+gym.register("Photos-v0", Photos, max_episode_steps=5)
 
 
 def test_a_run_on_images_is_diagnosed(tmp_path, capsys):
     settings = {"learning_starts": 20, "buffer_size": 100, "batch_size": 4, "pi": (8,), "qf": (8,)}
-    spec = tiny("Frames-v0", "sac", steps=30, eval_every=30, settings=settings, bias={})
+    spec = tiny("Photos-v0", "sac", steps=30, eval_every=30, settings=settings, bias={})
     Diagnose(run(spec, tmp_path), episodes=2).run()
     assert "10 pairs of 2 episodes" in capsys.readouterr().out
