@@ -54,7 +54,7 @@ SHORT = "SimbaV2_utd2"
 RESULTS, PICTURES = Path("results"), Path("docs/results")
 DRAWN = {
     "": (("modern",), ("tasks", "final", "improvement", "calibration-beta", "bias-full", "return-bias")),
-    "compact": (("compact",), ("tasks", "final", "improvement", "calibration-dropped", "bias-full", "return-bias")),
+    "compact": (("compact",), ("tasks", "calibration-dropped")),
 }
 """folder below PICTURES: the archives, and which of their figures"""
 
