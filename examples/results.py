@@ -59,7 +59,7 @@ DRAWN = {
 """folder below PICTURES: the archives, and which of their figures"""
 
 
-def chosen(runs: list[Run], tasks: list[str] | None, algos: list[str] | None) -> list[Run]:
+def selected(runs: list[Run], tasks: list[str] | None, algos: list[str] | None) -> list[Run]:
     """The runs asked for, sorted by task and by algorithm in the order asked for"""
     runs = [run for run in runs if not tasks or run.task in map(full_name, tasks)]
     if not algos:
@@ -281,7 +281,7 @@ def main(arguments: list[str] | None = None) -> None:
             found += [last_returns(folder / run.name, run) for run in studies[-1].runs]
     runs = together(studies).runs if studies else []
     returns = {run.name: each for run, each in zip(runs, found, strict=True)}
-    runs = chosen(runs, asked.tasks, asked.algos)
+    runs = selected(runs, asked.tasks, asked.algos)
     if asked.short:
         in_short(runs)
     elif asked.beside:

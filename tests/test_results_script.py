@@ -85,7 +85,7 @@ def test_what_made_the_runs_is_listed_in_order_of_time(script, capsys):
 
 def test_a_part_of_the_runs_comes_in_the_order_asked_for(script, capsys):
     runs = [run("x", 0, 1), run("y", 0, 2), run("z", 0, 3)]
-    assert [each.label for each in script.chosen(runs, ["Hopper"], ["z", "x"])] == ["z", "x"]
-    assert script.chosen(runs, ["Ant"], None) == []
+    assert [each.label for each in script.selected(runs, ["Hopper"], ["z", "x"])] == ["z", "x"]
+    assert script.selected(runs, ["Ant"], None) == []
     with pytest.raises(SystemExit, match="no runs of q: there are x, y, z"):
-        script.chosen(runs, None, ["x", "q"])
+        script.selected(runs, None, ["x", "q"])

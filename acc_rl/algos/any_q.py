@@ -38,7 +38,7 @@ class AnyQ(Calibrated):
         if controller.wants_td_error:
             raise SettingError(
                 f"controller is {controller.__name__}, which needs the TD error, but {type(self).__name__} trains by "
-                "itself and does not tell it: take another one"
+                "itself and does not report it: take another one"
             )
         self.target_network().register_forward_hook(self._shift_output)
 

@@ -92,13 +92,13 @@ class ModelEstimator:
         normalizer = self.model.get_vec_normalize_env()
         return rewards if normalizer is None else np.asarray(normalizer.normalize_reward(rewards), np.float64)
 
-    def seen(self, observations: Observations) -> Observations:
-        """As actor and critic see them: with VecNormalize they are normalised"""
+    def normalized(self, observations: Observations) -> Observations:
+        """By VecNormalize, if the model has one: what actor and critic take"""
         normalizer = self.model.get_vec_normalize_env()
         return observations if normalizer is None else normalizer.normalize_obs(observations)
 
     def _batched(self, function: Callable[..., th.Tensor], obs: Observations, actions: Array | None = None) -> Floats:
-        model, obs = self.model, self.seen(obs)
+        model, obs = self.model, self.normalized(obs)
         n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
         results = []
         devices = [model.device.index or 0] if model.device.type == "cuda" else []

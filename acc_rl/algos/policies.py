@@ -35,7 +35,7 @@ def nets_of(nets: Nets, part: str) -> str | MakeNet:
     return nets.get(part, "mlp")
 
 
-SLOW = {"foreach", "differentiable"}
+NOT_FUSED = {"foreach", "differentiable"}
 """arguments of Adam that exclude ``fused``"""
 
 
@@ -152,7 +152,7 @@ class EnsemblePolicy(_Base):
             )
         self.normalize_observations = not why_not if normalize_observations is None else normalize_observations
         optimizer_kwargs = optimizer_kwargs or {}
-        if optimizer_class in (th.optim.Adam, th.optim.AdamW) and not SLOW & set(optimizer_kwargs):
+        if optimizer_class in (th.optim.Adam, th.optim.AdamW) and not NOT_FUSED & set(optimizer_kwargs):
             optimizer_kwargs = {"fused": True, **optimizer_kwargs}  # one pass over the parameters instead of a dozen
         super().__init__(
             observation_space,

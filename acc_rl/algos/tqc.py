@@ -122,6 +122,6 @@ class TQC(_QuantileCritics):
         if not (0 <= d < n_atoms and round(d * n_critics) < n_critics * n_atoms):
             raise SettingError(f"dropped_per_net is {d!r}, but must be in [0, n_atoms) = [0, {n_atoms})")
         knob, start = Truncate.of(n_critics, n_atoms, plain=d), self._bias_given.start
-        if start is not None:
+        if start is not None:  # which is the d in effect, then
             self.dropped_per_net = knob.shown(start)
         return knob

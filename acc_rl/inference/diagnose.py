@@ -100,7 +100,7 @@ def _collect(model: OffPolicyAlgorithm, made: list[gym.Env[Any, Any]], seeds: li
         nonlocal actions
         observations = _channels_first(model, observations)
         with th.no_grad():
-            actions = critic.act(obs_as_tensor(critic.seen(observations), model.device))[0].cpu().numpy()
+            actions = critic.act(obs_as_tensor(critic.normalized(observations), model.device))[0].cpu().numpy()
         return _env_actions(model, actions)
 
     for step in play_episodes(act, made, seeds):

@@ -37,14 +37,14 @@ def _start(step: int, threads: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "git_commit": _git_commit(),
-        "command": [Path(sys.argv[0]).name, *map(without_place, sys.argv[1:])],
+        "command": [Path(sys.argv[0]).name, *map(without_folders, sys.argv[1:])],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "step": step,
     }
 
 
-def without_place(word: str) -> str:
-    """Of an absolute path its last name: where things lie on this machine is nobody else's business"""
+def without_folders(word: str) -> str:
+    """Of an absolute path its last name, so that published records do not show the folders of this machine"""
     if Path(word).is_absolute():
         return Path(word).name or word
     name, equals, value = word.partition("=")

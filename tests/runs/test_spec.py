@@ -32,6 +32,10 @@ def test_id_is_stable_and_depends_on_every_setting():
     assert len(others | {RunSpec("Hopper").id}) == 4
 
 
+SIZES = dict.fromkeys(("pi", "qf"), (256,) * 10)
+LONG = RunSpec("HalfCheetah", "acc-x", settings=Settings(**SIZES, buffer_size=1_000_000, learning_starts=10_000))
+
+
 def test_names_explain_themselves():
     assert RunSpec("Hopper", seed=3).name == "Hopper-v5_acc_seed3"
     assert RunSpec("Hopper", settings=Settings(critic_updates=4)).name == "Hopper-v5_acc_critic_updates=4_seed0"
@@ -39,15 +43,11 @@ def test_names_explain_themselves():
     told = "batch_size=7_buffer_size=100000_gamma=0.9_tau=0.1_n_critics=2_pi=64x64_qf=64x64_bias.lr=0.2"
     assert RunSpec("Hopper", settings=eight, bias={"lr": 0.2}).name == f"Hopper-v5_acc_{told}_seed0"
     assert len(RunSpec("Hopper", settings=eight, bias={"lr": 0.2, "start": 1.0}).name) < 40
-    long = Settings(**dict.fromkeys(("pi", "qf"), (256,) * 10), buffer_size=1_000_000, learning_starts=10_000)
-    assert len(RunSpec("HalfCheetah", "acc-x", settings=long).name) == len("HalfCheetah-v5_acc-x_12345678_seed0")
+    assert len(LONG.name) == len("HalfCheetah-v5_acc-x_12345678_seed0")
     few = {"settings": {"gamma": 0.9}, "bias": {"tail": "drop:100"}}
     assert RunSpec("Hopper", **few).name == "Hopper-v5_acc_gamma=0.9_bias.tail=drop:100_seed0"
     changed = RunSpec("Hopper", env_kwargs={"path": "a/b c"}, wrapper=("a.b:Thing",), time_limit=9, normalize=True)
     assert changed.name == "Hopper-v5_acc_env.path=a-b-c_wrapper=Thing_time_limit=9_normalize_seed0"
-
-
-LONG = "x".join(["256"] * 10)
 
 
 def test_a_folder_with_a_name_of_before_is_found(tmp_path):
@@ -57,11 +57,10 @@ def test_a_folder_with_a_name_of_before_is_found(tmp_path):
     (tmp_path / spec.old_names[0]).mkdir()
     assert run_folder(tmp_path, spec) == tmp_path / spec.name
     assert [each.name for each in tmp_path.iterdir()] == [spec.name]
-    long = Settings(**dict.fromkeys(("pi", "qf"), (256,) * 10), buffer_size=1_000_000, learning_starts=10_000)
-    before = RunSpec("HalfCheetah", "acc-x", settings=long)
-    (tmp_path / f"HalfCheetah-v5_acc-x_buffer_size=1000000_learning_starts=10000_pi={LONG}_qf={LONG}_seed0").mkdir()
-    assert run_folder(tmp_path, before).is_dir()
-    run_folder(tmp_path, before).rmdir()
+    sizes = "x".join(["256"] * 10)
+    (tmp_path / f"HalfCheetah-v5_acc-x_buffer_size=1000000_learning_starts=10000_pi={sizes}_qf={sizes}_seed0").mkdir()
+    assert run_folder(tmp_path, LONG).is_dir()
+    run_folder(tmp_path, LONG).rmdir()
     (tmp_path / spec.old_names[0]).mkdir()  # today's comes first
     assert run_folder(tmp_path, spec) == tmp_path / spec.name
     assert len(list(tmp_path.iterdir())) == 2

@@ -195,13 +195,10 @@ def test_a_folder_renamed_by_hand_is_added_once(study, tmp_path):
 
 
 def test_a_run_that_ended_early_has_no_steps_left(study, capsys):
-    make(study, study.runs[0], 100)
-    records.write_json(study.folder / study.runs[0].name / records.RESULT, {"step": 100, "ended_by": "callback"})
-    with_callback = replace(study.runs[0], callback=("module:Class",))
-    records.write_json(study.folder / study.runs[0].name / records.SPEC, with_callback.as_dict())
-    early = replace(study, runs=(with_callback,))
-    if with_callback.name != study.runs[0].name:
-        (study.folder / study.runs[0].name).rename(study.folder / with_callback.name)
+    spec = replace(study.runs[0], callback=("module:Class",))
+    make(study, spec, 100)
+    records.write_json(study.folder / spec.name / records.RESULT, {"step": 100, "ended_by": "callback"})
+    early = replace(study, runs=(spec,))
     (status,) = study_status(early)
     assert (status.state, status.step, status.left) == ("finished", 100, 0.0)
     running = replace(status, state="running", name="other [bold]", step=100, steps=200, seconds=10.0)
